@@ -1,0 +1,1 @@
+"""Malleable MPI jobs by checkpoint and restart."""

@@ -1,0 +1,152 @@
+"""What the supervisor needs of a place to run in: Slurm, or this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Protocol
+
+from ..resize.view import ClusterView
+
+JobState = Literal["pending", "running", "ended", "unknown"]
+
+
+class EngineError(Exception):
+    """The engine can't do what was asked; the text says what, where and what to do."""
+
+
+class ShrinkRefused(EngineError):
+    """This site doesn't let a running job give nodes back; a successor can do it instead."""
+
+
+class SubmitRefused(EngineError):
+    """The scheduler answered the submission with a no (limits, bad options)."""
+
+
+class Unanswered(EngineError):
+    """The scheduler did not answer in time. Whether it acted is unknown: look before a retry."""
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """Nodes that this launcher holds.
+
+    ``nodes`` are in the engine's order, the one that the launcher runs on first. ``end`` is the unix
+    time at which the allocation ends, None when it has no limit.
+    """
+
+    job: str | None
+    nodes: tuple[str, ...]
+    tasks_per_node: int
+    cpus_per_task: int | None = None
+    end: float | None = None
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One start of the application's ranks.
+
+    ``environment`` is added to the inherited one. ``log`` is the file that the ranks' output is appended
+    to beside the launcher's own standard output; None to inherit both streams.
+    """
+
+    command: Sequence[str]
+    allocation: Allocation
+    environment: Mapping[str, str]
+    folder: Path
+    log: Path | None = None
+
+
+class Ranks(Protocol):
+    """The running ranks of one generation."""
+
+    def poll(self) -> int | None:
+        """Return the exit status, None while they run. Never blocks."""
+
+    def terminate(self) -> None:
+        """Ask all ranks to end (SIGTERM)."""
+
+    def kill(self) -> None:
+        """End all ranks on all nodes, and wait until they are gone (bounded)."""
+
+
+@dataclass(frozen=True)
+class JobInfo:
+    """What the scheduler says of one job. ``nodes`` is the size held, or asked for while pending."""
+
+    job: str
+    state: JobState
+    nodes: int = 0
+    reason: str = ""
+    start: float | None = None
+    end: float | None = None
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A successor to be submitted.
+
+    ``nodes`` is (minimum, maximum). ``after`` is a job that has to end first (a chain), None to start as
+    soon as there is room (make before break). ``name`` carries run, generation and token, so that
+    a submission whose answer was lost can be found again.
+    """
+
+    generation: int
+    token: str
+    name: str
+    nodes: tuple[int, int]
+    environment: Mapping[str, str]
+    after: str | None = None
+    options: Sequence[str] = field(default=())
+
+
+class Engine(Protocol):
+    """A place to run in. Every call is bounded in time; none retries a call that may have acted."""
+
+    name: str
+    can_submit: bool
+    """Whether a successor can be submitted; without it, every resize is a relaunch in place."""
+
+    def allocation(self) -> Allocation:
+        """Return what this launcher holds now."""
+
+    def observe(self) -> ClusterView | None:
+        """Ask the scheduler once for nodes and queue; None when it did not answer."""
+
+    def start(self, launch: Launch) -> Ranks:
+        """Start the application's ranks on the nodes of the launch's allocation."""
+
+    def resize_in_place(self, allocation: Allocation, nodes: int) -> Allocation:
+        """Give nodes back (Slurm), or take any size up to the machine's (local); returns what is held then.
+
+        Raises
+        ------
+        ShrinkRefused
+            When the site forbids it, or when it would have to grow.
+        """
+
+    def submit(self, submission: Submission) -> str:
+        """Submit a successor; returns its job id.
+
+        Raises
+        ------
+        SubmitRefused, Unanswered
+        """
+
+    def find(self, name: str) -> JobInfo | None:
+        """Look for a job of this user by its exact name, None when there is none.
+
+        Raises
+        ------
+        Unanswered
+        """
+
+    def job(self, job: str) -> JobInfo:
+        """Return the state of a job; ``unknown`` when the scheduler did not answer."""
+
+    def resize_pending(self, job: str, nodes: tuple[int, int]) -> None:
+        """Change what a pending job asks for."""
+
+    def cancel(self, job: str) -> None:
+        """Cancel a job; quiet when it has ended already."""

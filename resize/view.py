@@ -1,0 +1,125 @@
+"""What a decision is made from, and what comes out of it: plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+ActionName = Literal["stay", "shrink", "expand", "cancel"]
+
+
+@dataclass(frozen=True)
+class JobView:
+    """A job as the queue shows it. Times are unix seconds, None where unknown.
+
+    ``nodes`` is the size held, or the least size asked for while pending. ``end`` is the latest end by
+    the job's time limit. ``run`` is the run id when the job belongs to a malleable run.
+    """
+
+    job: str
+    state: Literal["pending", "running"]
+    nodes: int
+    priority: float = 0.0
+    submitted: float | None = None
+    start: float | None = None
+    end: float | None = None
+    time_limit: float | None = None
+    partition: str = ""
+    reason: str = ""
+    nodes_max: int | None = None
+    run: str | None = None
+
+
+@dataclass(frozen=True)
+class ClusterView:
+    """The cluster at one time, restricted to the nodes that this run could get.
+
+    ``idle`` counts nodes that are free now; ``total`` those that are up at all.
+    """
+
+    time: float
+    total: int
+    idle: int
+    jobs: tuple[JobView, ...] = ()
+    partition: str = ""
+    max_nodes: int | None = None
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Seconds that one resize takes, as measured on this run; None where not yet measured."""
+
+    save: float | None = None
+    launch: float | None = None
+    load: float | None = None
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Speed measured at one size: ``seconds_per_step`` over ``steps`` steps."""
+
+    nodes: int
+    seconds_per_step: float
+    steps: int = 1
+    phase: str | None = None
+
+
+@dataclass(frozen=True)
+class RunView:
+    """The run at one time.
+
+    ``job`` is the scheduler's id of the allocation held. ``sizes`` are all allowed sizes in nodes,
+    ascending. ``since`` is when the current size began, ``pending`` the size asked for in a
+    successor that waits, ``end`` when the allocation's time limit is reached.
+    """
+
+    time: float
+    run: str
+    generation: int
+    nodes: int
+    sizes: tuple[int, ...]
+    since: float
+    step: int = 0
+    steps: int | None = None
+    job: str | None = None
+    rates: tuple[Rate, ...] = ()
+    costs: Costs = field(default_factory=Costs)
+    state_bytes: int = 0
+    phase: str | None = None
+    suggestion: Literal["policy", "stay", "expand", "shrink"] = "policy"
+    inhibited_until: float = 0.0
+    pending: int | None = None
+    pending_since: float | None = None
+    pending_job: str | None = None
+    end: float | None = None
+    node_hours: float = 0.0
+    resizes: int = 0
+    waits: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One row of a decision's table: what a size would cost and bring. Seconds; None where unknown."""
+
+    nodes: int
+    wait: tuple[float, float] | None = None
+    cost: float | None = None
+    finish: float | None = None
+    node_hours: float | None = None
+    gain: float | None = None
+    gain_error: float | None = None
+    taken: bool = False
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What to do now, and why. ``nodes`` is the size to be at; ``cancel`` gives up a pending successor."""
+
+    action: ActionName
+    nodes: int
+    reason: str
+    policy: str = ""
+    table: tuple[Choice, ...] = ()
+    facts: Mapping[str, float | str] = field(default_factory=dict)
