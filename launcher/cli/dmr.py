@@ -1,0 +1,51 @@
+"""``dmr``: look at runs and steer them.
+
+Each command lives in a module of its own that is imported when the command is called; a new one is
+a line in `COMMANDS`.
+"""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+import click
+
+from . import LazyGroup, run_command
+
+COMMANDS = {
+    "checkpoint": (".steer:checkpoint", "Ask a live run to save now and go on."),
+    "ckpt": (".ckpt:ckpt", "List, show and check the checkpoints of a run."),
+    "cluster": (".cluster:cluster", "A private Slurm on this machine, without root."),
+    "explain": (".simulate:explain", "Print the table behind a run's decisions."),
+    "history": (".look:history", "One line a generation: size, times, why it ended."),
+    "replay": (".simulate:replay", "What another policy would have done in a run."),
+    "resize": (".steer:resize", "Ask a live run for another size."),
+    "resume": (".steer:resume", "Continue a run whose launcher is gone."),
+    "simulate": (".simulate:simulate", "Simulate malleable jobs on a workload."),
+    "status": (".look:status", "State, step, size and pending successor of runs."),
+    "stop": (".steer:stop", "Save and end a live run."),
+}
+"""Name of each command → (module and attribute, what it does)."""
+
+
+@click.command(
+    cls=LazyGroup,
+    table=COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="A RUN is a run directory, or a run's id below ./dmr-runs.",
+)
+@click.version_option(package_name="dmr-malleable", prog_name="dmr")
+def group() -> None:
+    """Look at malleable runs and steer them. Runs are started with dmr-launch.
+
+    \b
+    Examples:
+      dmr status                          all runs below ./dmr-runs
+      dmr resize dmr-runs/heat --nodes 4  another size, from outside
+      dmr history heat --json             what happened, for scripts
+    """
+
+
+def main() -> NoReturn:
+    """Entry point of the program ``dmr``."""
+    run_command(group, "dmr")
