@@ -8,6 +8,7 @@ path                       written by                    how
 ``run.json``               launcher, once                created exclusively
 ``control.json``           launcher                      replaced atomically
 ``progress.json``          rank 0 of the application     replaced atomically
+``launcher.json``          launcher                      replaced atomically
 ``lease/0004``             launcher of generation 4      created exclusively
 ``ledger/0004.jsonl``      launcher of generation 4      a line appended, fsync
 ``ledger/0004.app.jsonl``  rank 0 of generation 4        a line appended
@@ -93,7 +94,9 @@ class Progress:
     ``seconds_per_step`` is the mean over the steps since the last report. ``acknowledged`` is the id
     of the last `Control` acted on. ``suggestion`` is what the ranks last suggested,
     ``inhibited_until`` the unix time before which the application wants no resize, and
-    ``cancelled_expands`` counts its calls to give up a pending expansion.
+    ``cancelled_expands`` counts its calls to give up a pending expansion; ``expand_by`` and ``shrink_by``
+    are the nodes by which the next suggested change should go, 0 for the next allowed size. A request
+    that could not be served (its save failed) is acknowledged in state ``running`` with ``error`` set.
     """
 
     run: str
@@ -114,8 +117,27 @@ class Progress:
     suggestion: Suggestion = "policy"
     inhibited_until: float = 0.0
     cancelled_expands: int = 0
+    expand_by: int = 0
+    shrink_by: int = 0
     state_bytes: int = 0
     error: str | None = None
+
+
+@dataclass(frozen=True)
+class LauncherState:
+    """What the launcher tells the application, without being asked: the successor that waits, if any."""
+
+    generation: int
+    time: float
+    pid: int = 0
+    host: str = ""
+    nodes: int = 0
+    resizes: int = 0
+    pending_nodes: int | None = None
+    pending_job: str | None = None
+    pending_generation: int | None = None
+    pending_since: float | None = None
+    queries: int = 0
 
 
 @dataclass(frozen=True)
@@ -237,6 +259,15 @@ class RunDir:
             if found.get(key) is not None:
                 found[key] = SavedCheckpoint(**_known(SavedCheckpoint, found[key]))
         return Progress(**_known(Progress, found))
+
+    # -- launcher state: launcher → application and `dmr status`
+
+    def write_launcher(self, state: LauncherState) -> None:
+        _replace(self.folder / "launcher.json", json.dumps(dataclasses.asdict(state)))
+
+    def read_launcher(self) -> LauncherState | None:
+        found = _read_json(self.folder / "launcher.json")
+        return None if found is None else LauncherState(**_known(LauncherState, found))
 
     # -- leases: which generation may commit
 

@@ -1,0 +1,92 @@
+"""Rank 0's end of the run directory: what the launcher asks, and what it is told."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+from typing import Any
+
+from .launcher.rundir import Control, Generation, LauncherState, Progress, RunDir, SavedCheckpoint, State
+
+LEAST_SECONDS_BETWEEN_REPORTS = 1.0
+
+
+class Link:
+    """Reads the launcher's requests and reports progress. Lives on rank 0 alone; never waits.
+
+    A file system that fails for a moment doesn't stop the program: a report that can't be written is
+    tried again at the next safe point.
+    """
+
+    def __init__(self, generation: Generation, ranks: int) -> None:
+        self.run_dir = RunDir(generation.folder)
+        self.generation = generation
+        before = self.run_dir.read_progress()
+        self.progress = Progress(
+            run=self.run_dir.description().get("run", ""),
+            generation=generation.number,
+            token=generation.token,
+            state="starting",
+            time=time.time(),
+            pid=os.getpid(),
+            ranks=ranks,
+            started=time.time(),
+            acknowledged=before.acknowledged if before else 0,
+            checkpoint=before.checkpoint if before else None,
+        )
+        self._written = 0.0
+        self.report(now=True)
+
+    def request(self) -> Control | None:
+        """Return the request that is to be acted on now, None when there is none."""
+        try:
+            control = self.run_dir.read_control()
+        except OSError:
+            return None
+        if control is None or control.generation != self.generation.number:
+            return None
+        return control if control.id > self.progress.acknowledged else None
+
+    def launcher(self) -> LauncherState | None:
+        """Return what the launcher last said of itself."""
+        try:
+            return self.run_dir.read_launcher()
+        except OSError:
+            return None
+
+    def update(self, *, now: bool = False, **fields: Any) -> None:
+        """Change fields of the report; written at once with ``now`` or when its state changes, else at most every second."""
+        now = now or fields.get("state", self.progress.state) != self.progress.state
+        self.progress = dataclasses.replace(self.progress, **fields)
+        self.report(now=now)
+
+    def report(self, *, now: bool) -> None:
+        clock = time.monotonic()
+        if not now and clock - self._written < LEAST_SECONDS_BETWEEN_REPORTS:
+            return
+        self.progress = dataclasses.replace(self.progress, time=time.time())
+        try:
+            self.run_dir.write_progress(self.progress)
+        except OSError:
+            return
+        self._written = clock
+
+    def event(self, name: str, **fields: Any) -> None:
+        """Append an event of the application to the ledger."""
+        try:
+            self.run_dir.append(self.generation.number, name, by_app=True, **fields)
+        except OSError:
+            return
+
+    def saved(self, checkpoint: SavedCheckpoint, state: State, acknowledged: int) -> None:
+        """Report a committed checkpoint."""
+        self.update(
+            now=True,
+            state=state,
+            checkpoint=checkpoint,
+            state_bytes=checkpoint.bytes,
+            acknowledged=max(acknowledged, self.progress.acknowledged),
+            error=None,
+        )
+        self.event("checkpoint", **dataclasses.asdict(checkpoint) | {"saved": checkpoint.time})

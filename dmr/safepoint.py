@@ -1,0 +1,180 @@
+"""Safe points: when the ranks talk, and what they agree on.
+
+Between two agreements a safe point is one comparison of integers. How many steps lie between is
+chosen by rank 0 from the measured time of a step and told to all in the agreement before, so every
+rank enters the next one at the same step, without asking.
+"""
+
+from __future__ import annotations
+
+import enum
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .errors import Error
+
+MOST_STEPS_APART = 10_000
+"""A step that takes a microsecond costs an agreement (some 20 µs) 0.2 % this way; and a step that becomes
+a thousand times slower in between still sees a request within ten seconds."""
+
+
+class Suggest(enum.IntEnum):
+    """What a rank thinks of its size; where ranks differ, the higher number wins."""
+
+    POLICY = 0
+    EXPAND = 1
+    SHRINK = 2
+    STAY = 3
+
+
+@dataclass(frozen=True)
+class Order:
+    """What rank 0 wants all ranks to do at this safe point.
+
+    ``request`` is the id of the launcher's request or 0, ``action`` an index into `ACTIONS`, ``save``
+    whether a checkpoint is due by itself.
+    """
+
+    request: int = 0
+    action: int = 0
+    save: bool = False
+
+
+ACTIONS = ("none", "checkpoint", "resize", "stop")
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """What all ranks agreed on: rank 0's order, the strongest suggestion, whether a rank was told to end.
+
+    ``expand_by`` and ``shrink_by`` are the largest sizes of the next change that a rank has set, 0 for none;
+    ``cancels`` is the largest count of calls to give up a pending expansion.
+    """
+
+    order: Order
+    suggestion: Suggest
+    signalled: bool
+    cancels: int = 0
+    expand_by: int = 0
+    shrink_by: int = 0
+    inhibited_until: float = 0.0
+
+
+@dataclass
+class Wishes:
+    """What this rank wants to be heard at the next agreement."""
+
+    suggestion: Suggest = Suggest.POLICY
+    signalled: bool = False
+    cancels: int = 0
+    expand_by: int = 0
+    shrink_by: int = 0
+    inhibited_until: float = 0.0
+
+
+class Cadence:
+    """How many steps apart the agreements are, on rank 0.
+
+    Parameters
+    ----------
+    interval
+        Seconds that should lie between two agreements.
+    """
+
+    def __init__(self, interval: float) -> None:
+        self.interval = interval
+        self.seconds_per_step: float | None = None
+        self._apart = 1
+        self._step: int | None = None
+        self._time = 0.0
+
+    def entered(self, step: int, now: float) -> None:
+        """Take note that an agreement begins at ``step``; updates ``seconds_per_step``."""
+        if self._step is not None and step > self._step:
+            self.seconds_per_step = max(now - self._time, 0.0) / (step - self._step)
+
+    def left(self, step: int, now: float) -> None:
+        """Take note that the program goes on from ``step``: what a save took is no part of a step."""
+        self._step, self._time = step, now
+
+    def apart(self) -> int:
+        """Return the number of steps until the next agreement; at most doubles each time."""
+        if self.seconds_per_step is None:
+            return 1
+        wanted = self.interval / self.seconds_per_step if self.seconds_per_step > 0 else MOST_STEPS_APART
+        self._apart = max(1, min(int(wanted), 2 * self._apart, MOST_STEPS_APART))
+        return self._apart
+
+
+def agree(comm: Any, step: int, order: Order, next_due: int, wishes: Wishes) -> tuple[Agreement, int]:
+    """Reach agreement at a safe point. Collective: one Allreduce of twelve 64-bit integers.
+
+    Parameters
+    ----------
+    comm
+        The run's own communicator, used for nothing else.
+    step
+        The step that this rank is at.
+    order, next_due
+        What rank 0 wants, and the step of the next agreement; ignored on other ranks.
+
+    Returns
+    -------
+    agreement, next_due
+
+    Raises
+    ------
+    Error
+        On every rank, when the ranks are not at the same step.
+    """
+    root = comm.Get_rank() == 0
+    mine = np.array(
+        [
+            order.request if root else 0,
+            order.action if root else 0,
+            int(order.save) if root else 0,
+            next_due if root else 0,
+            int(wishes.suggestion),
+            int(wishes.signalled),
+            wishes.cancels,
+            wishes.expand_by,
+            wishes.shrink_by,
+            int(wishes.inhibited_until * 1000),
+            step,
+            -step,
+        ],
+        dtype=np.int64,
+    )
+    if comm.Get_size() == 1:
+        all_ = mine
+    else:
+        from mpi4py import MPI
+
+        all_ = np.empty_like(mine)
+        comm.Allreduce(mine, all_, op=MPI.MAX)
+    if all_[10] != -all_[11]:
+        raise Error(
+            f"the ranks are at different steps: rank {comm.Get_rank()} is at safe point {step}, others lie between "
+            f"{-all_[11]} and {all_[10]}; every rank has to make the same calls of run.steps and dmr.check"
+        )
+    request, action, save, due, suggestion, signalled, cancels, expand_by, shrink_by, inhibited = (
+        int(value) for value in all_[:10]
+    )
+    agreement = Agreement(
+        Order(request, action, bool(save)),
+        Suggest(suggestion),
+        bool(signalled),
+        cancels,
+        expand_by,
+        shrink_by,
+        inhibited / 1000,
+    )
+    return agreement, due
+
+
+def now() -> float:
+    """Return seconds of a clock that never jumps."""
+    return time.monotonic()
