@@ -1,0 +1,34 @@
+# make setup | demo | test | lint | bench | clean
+#
+# PIP_ONLY=1  wheels from PyPI alone, MPI included, in an environment of its own
+# NO_APT=1    install no Debian packages; say which are missing and go on with what is there
+# ARGS=…      handed on to the demo, pytest or the benchmark
+
+PYTHON ?= /usr/bin/python3
+VENV ?= $(if $(PIP_ONLY),.venv-pip,.venv)
+BIN := $(VENV)/bin
+
+# Open MPI asks root for a second thought; a container's root has none.
+export OMPI_ALLOW_RUN_AS_ROOT := 1
+export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
+
+.PHONY: setup demo test lint bench clean
+
+setup:
+	@$(PYTHON) tools/setup.py --venv $(VENV) $(if $(PIP_ONLY),--pip-only) $(if $(NO_APT),--no-apt)
+
+demo: setup
+	$(BIN)/python tools/demo.py $(ARGS)
+
+test: setup
+	$(BIN)/pytest $(ARGS)
+
+lint: setup
+	$(BIN)/python tools/lint.py
+
+bench: setup
+	$(BIN)/python benchmarks/safepoint.py $(ARGS)
+
+clean:
+	rm -rf build dist out .venv .venv-* *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
