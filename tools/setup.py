@@ -14,7 +14,6 @@ import shutil
 import subprocess
 import sys
 import time
-import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -33,7 +32,7 @@ class SetupError(Exception):
 
 def main() -> int:
     options = _parse()
-    if sys.version_info < (3, 11):
+    if sys.version_info < (3, 11):  # noqa: UP036 - the one place that an older python reaches
         raise SetupError(
             f"{sys.executable} is Python {sys.version_info[0]}.{sys.version_info[1]}, but 3.11 or newer is needed: "
             "make setup PYTHON=/path/to/python3.11 PIP_ONLY=1"
@@ -126,7 +125,8 @@ def _apt_install(packages: Sequence[str]) -> str:
     if os.geteuid() != 0:
         if shutil.which("sudo") is None:
             return "that needs root, and there is no sudo"
-        if subprocess.run(["sudo", "-n", "true"], stdin=subprocess.DEVNULL, capture_output=True, check=False).returncode:
+        asked = subprocess.run(["sudo", "-n", "true"], stdin=subprocess.DEVNULL, capture_output=True, check=False)
+        if asked.returncode:
             return "that needs root, and sudo asks for a password"
         become = ["sudo", "-n"]
     apt = [*become, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-q", "-o", "DPkg::Lock::Timeout=120"]
@@ -174,7 +174,10 @@ def _make_venv(venv: Path, from_debian: bool) -> None:
     if {f"version={version}", f"include-system-site-packages={str(from_debian).lower()}"} <= lines:
         return
     if importlib.util.find_spec("ensurepip") is None:
-        raise SetupError(f"{sys.executable} has no ensurepip: an administrator installs the Debian package python3-venv")
+        raise SetupError(
+            f"{sys.executable} can't make virtual environments: "
+            "an administrator installs them with: apt-get install python3-venv"
+        )
     command = [sys.executable, "-m", "venv", "--clear"]
     if from_debian:
         command.append("--system-site-packages")
@@ -198,6 +201,8 @@ def _install(venv: Path, from_debian: bool, options: argparse.Namespace) -> None
 
 def _requirements(extras: Sequence[str]) -> list[str]:
     """Return the project's dependencies, those of the named extras included."""
+    import tomllib  # new in 3.11: an older python is to get as far as main's message
+
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     optional = project["optional-dependencies"]
     unknown = [extra for extra in extras if extra not in optional]
@@ -224,7 +229,9 @@ def _name(requirement: str) -> str:
 def _debian_versions() -> dict[str, str]:
     """Return the versions of Debian's packages that the wheels have to agree with."""
     code = "import json, mpi4py, numpy; print(json.dumps({'numpy': numpy.__version__, 'mpi4py': mpi4py.__version__}))"
-    done = subprocess.run([sys.executable, "-c", code], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True
+    )
     found: dict[str, str] = json.loads(done.stdout)
     return found
 
