@@ -11,8 +11,10 @@ path                       written by                    how
 ``launcher.json``          launcher                      replaced atomically
 ``lease/0004``             launcher of generation 4      created exclusively
 ``ledger/0004.jsonl``      launcher of generation 4      a line appended, fsync
+``ledger/0004.TOKEN.jsonl``  launcher of a successor     a line appended, fsync: before it has a lease
 ``ledger/0004.app.jsonl``  rank 0 of generation 4        a line appended
 ``failure/0004.json``      the first rank that fails     created exclusively
+``requests/``              ``dmr resize`` and others     created; taken up by the live launcher
 ``logs/``                  launcher                      output of each generation
 ``checkpoints/``           ckpt
 ``telemetry/``             one sampler a node
@@ -22,6 +24,7 @@ path                       written by                    how
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import os
 import secrets
@@ -37,6 +40,8 @@ ENV_RUN_DIR = "DMR_RUN_DIR"
 ENV_GENERATION = "DMR_GENERATION"
 ENV_TOKEN = "DMR_TOKEN"
 ENV_NODES = "DMR_NODES"
+
+_PARTS = ("ledger", "lease", "failure", "requests", "logs", "checkpoints", "telemetry")
 
 Action = Literal["checkpoint", "resize", "stop"]
 State = Literal["starting", "running", "saving", "leaving", "finished", "failed"]
@@ -203,8 +208,14 @@ class RunDir:
         run = cls(folder)
         try:
             run.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            foreign = sorted({each.name for each in run.folder.iterdir()} - {*_PARTS, "run.json"})
+            if foreign and not (run.folder / "run.json").exists():
+                raise RunDirError(
+                    f"{run.folder} holds {foreign[0]!r} and is no run directory; "
+                    f"name a new or empty folder with --run-dir"
+                )
             run.folder.chmod(0o700)
-            for part in ("ledger", "lease", "failure", "logs", "checkpoints", "telemetry"):
+            for part in _PARTS:
                 (run.folder / part).mkdir(mode=0o700, exist_ok=True)
             text = json.dumps({"format": FORMAT, **description}, indent=2)
             _create(run.folder / "run.json", text)
@@ -310,14 +321,22 @@ class RunDir:
 
     # -- ledger
 
-    def append(self, generation: int, event: str, /, *, by_app: bool = False, **fields: Any) -> None:
-        """Append one event to the ledger of a generation; durable when this returns."""
+    def append(
+        self, generation: int, event: str, /, *, by_app: bool = False, claimant: str | None = None, **fields: Any
+    ) -> None:
+        """Append one event to the ledger of a generation; durable when this returns.
+
+        ``claimant`` is the token of a successor that does not hold the lease (yet); it has a file of its own.
+        """
         line = json.dumps({"time": time.time(), "generation": generation, "event": event, **fields}) + "\n"
-        suffix = ".app.jsonl" if by_app else ".jsonl"
+        suffix = ".app.jsonl" if by_app else f".{claimant}.jsonl" if claimant else ".jsonl"
         handle = os.open(
-            self.folder / "ledger" / f"{generation:04d}{suffix}", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600
+            self.folder / "ledger" / f"{generation:04d}{suffix}", os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600
         )
         try:
+            size = os.fstat(handle).st_size
+            if size and os.pread(handle, 1, size - 1) != b"\n":
+                line = "\n" + line  # a full file system cut the line before short
             os.write(handle, line.encode())
             if not by_app:
                 os.fsync(handle)
@@ -353,6 +372,32 @@ def new_token() -> str:
 
 
 def _create(path: Path, text: str) -> None:
+    """Create a file with its content in one step: nobody ever sees it empty."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(handle, "w") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            # Over NFS a repeated request is told so although the first one made the link.
+            if os.stat(temporary).st_nlink != 2:
+                raise
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            _create_without_links(path, text)
+    finally:
+        os.unlink(temporary)
+
+
+_NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+
+
+def _create_without_links(path: Path, text: str) -> None:
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(handle, "w") as stream:
         stream.write(text)
