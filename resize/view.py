@@ -71,7 +71,10 @@ class RunView:
 
     ``job`` is the scheduler's id of the allocation held. ``sizes`` are all allowed sizes in nodes,
     ascending. ``since`` is when the current size began, ``pending`` the size asked for in a
-    successor that waits, ``end`` when the allocation's time limit is reached.
+    successor that waits, ``end`` when the allocation's time limit is reached. ``expand_to`` and
+    ``shrink_to`` are the sizes that the application set for its next suggestion. ``in_place`` says
+    that growth takes only the additional nodes (local engine); otherwise the successor's whole
+    allocation has to stand beside the old one until it takes over.
     """
 
     time: float
@@ -96,6 +99,9 @@ class RunView:
     node_hours: float = 0.0
     resizes: int = 0
     waits: tuple[tuple[int, float], ...] = ()
+    expand_to: int | None = None
+    shrink_to: int | None = None
+    in_place: bool = False
 
 
 @dataclass(frozen=True)

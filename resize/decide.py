@@ -1,0 +1,145 @@
+"""From a run and a cluster to a decision: what binds every policy, then the policy itself."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from .policy import Policy, Proposal
+from .situation import Rules, Situation
+from .sizes import next_larger, next_smaller
+from .view import ActionName, Choice, ClusterView, Decision, RunView
+
+
+def decide(run: RunView, cluster: ClusterView, policy: Policy, *, table: bool = True) -> Decision:
+    """Decide whether to change the size of a run, and to what.
+
+    A pure function of its arguments, the same in the launcher, in the simulation and in a replay.
+
+    Parameters
+    ----------
+    run, cluster
+        What is known now. ``run.time`` is the time of the decision.
+    policy
+        Asked when nothing binding has settled it before. In this order: a handover under way; the
+        application's inhibitor; its suggestion (stay, or expand or shrink to the size that it set, else to
+        the next allowed one; the dwell time does not hold back an explicit suggestion); a present size
+        that is not allowed; the end of the allocation too near; the dwell time; the bounds on changes.
+    table
+        Whether to fill the table; without it only the choice is made.
+
+    Returns
+    -------
+    Decision
+        ``shrink`` and ``expand`` name the size to go to. With a successor waiting, ``expand`` to another
+        size asks to change what it waits for, ``stay`` keeps it, and ``cancel`` gives it up. A shrink is to
+        give up a waiting successor, too.
+
+    Raises
+    ------
+    ValueError
+        When the run has no allowed sizes.
+    """
+    if not run.sizes:
+        raise ValueError(f"run {run.run} has no allowed sizes")
+    situation = Situation(run, cluster, policy.rules)
+    settled = _binding(situation)
+    proposal = settled if settled is not None else _bounded(situation, policy.propose(situation))
+    action, nodes, reason = _action(situation, proposal)
+    rows = _table(situation, proposal, nodes) if table else ()
+    return Decision(action, nodes, reason, policy.name, rows, _facts(situation) if table else {})
+
+
+def _binding(situation: Situation) -> Proposal | None:
+    run, rules = situation.run, situation.rules
+    if run.job is not None and situation.outlook.own_other:
+        return Proposal(run.nodes, "a successor has started and takes over")
+    if run.time < run.inhibited_until:
+        return Proposal(run.nodes, f"the application wants no change for {run.inhibited_until - run.time:.0f} s more")
+    if run.suggestion != "policy":
+        return _suggested(situation)
+    if run.end is not None and run.end - run.time <= 2 * situation.cost and run.pending is None:
+        return Proposal(run.nodes, "the allocation ends before a change would pay")
+    held = run.time - run.since
+    if held < rules.dwell and run.pending is None and run.nodes in run.sizes:
+        return Proposal(run.nodes, f"at this size for {held:.0f} s, to be kept for {rules.dwell:.0f} s")
+    if rules.max_resizes is not None and run.resizes >= rules.max_resizes:
+        return Proposal(run.nodes, f"all {rules.max_resizes} changes used", cancel=run.pending is not None)
+    return None
+
+
+def _suggested(situation: Situation) -> Proposal:
+    run = situation.run
+    if run.suggestion == "stay":
+        return Proposal(run.nodes, "the application suggests to stay", cancel=run.pending is not None)
+    if run.suggestion == "expand":
+        wanted = run.expand_to if run.expand_to is not None else next_larger(situation.sizes, run.nodes)
+        if wanted is None or wanted <= run.nodes:
+            return Proposal(run.nodes, "the application suggests to expand, but is at its largest size")
+    else:
+        wanted = run.shrink_to if run.shrink_to is not None else next_smaller(situation.sizes, run.nodes)
+        if wanted is None or wanted >= run.nodes:
+            return Proposal(run.nodes, "the application suggests to shrink, but is at its smallest size")
+    if wanted not in situation.sizes:
+        return Proposal(run.nodes, f"the application suggests {wanted} nodes, which is not an allowed size here")
+    return Proposal(wanted, f"the application suggests to {run.suggestion}")
+
+
+def _bounded(situation: Situation, proposal: Proposal) -> Proposal:
+    run, rules = situation.run, situation.rules
+    if proposal.nodes != run.nodes and proposal.nodes not in situation.sizes:
+        return Proposal(run.nodes, f"the policy wants {proposal.nodes} nodes, which is not an allowed size here")
+    if proposal.nodes > run.nodes and rules.max_node_hours is not None:
+        hours = situation.row(proposal.nodes).node_hours
+        if (run.node_hours if hours is None else hours) >= rules.max_node_hours:
+            reason = f"{proposal.nodes} nodes would exceed the budget of {rules.max_node_hours:g} node-hours"
+            return Proposal(run.nodes, reason, run.pending is not None, {**proposal.remarks, proposal.nodes: reason})
+    return proposal
+
+
+def _action(situation: Situation, proposal: Proposal) -> tuple[ActionName, int, str]:
+    run = situation.run
+    if proposal.nodes < run.nodes:
+        return "shrink", proposal.nodes, proposal.reason
+    if proposal.nodes > run.nodes:
+        if run.pending == proposal.nodes:
+            return "stay", run.nodes, f"a successor of {run.pending} nodes waits already; {proposal.reason}"
+        return "expand", proposal.nodes, proposal.reason
+    if proposal.cancel and run.pending is not None:
+        return "cancel", run.nodes, proposal.reason
+    return "stay", run.nodes, proposal.reason
+
+
+def _table(situation: Situation, proposal: Proposal, nodes: int) -> tuple[Choice, ...]:
+    rows = []
+    for size in sorted({*situation.sizes, situation.run.nodes}):
+        reason = proposal.reason if size == proposal.nodes else proposal.remarks.get(size, "")
+        if not reason:
+            reason = f"{proposal.nodes} is better" if proposal.remarks else "not asked for"
+        rows.append(dataclasses.replace(situation.row(size), taken=size == nodes, reason=reason))
+    return tuple(rows)
+
+
+def _facts(situation: Situation) -> dict[str, float | str]:
+    run, outlook = situation.run, situation.outlook
+    facts: dict[str, float | str] = {
+        "time": run.time,
+        "nodes": run.nodes,
+        "idle": situation.cluster.idle,
+        "total": situation.cluster.total,
+        "waiting": len(outlook.waiting),
+        "cannot_start": outlook.passed_over,
+        "cost": situation.cost,
+        "cost_basis": "measured" if situation.cost_measured else "assumed in part: not all of it was measured yet",
+        "speed_basis": situation.speed.basis,
+    }
+    if outlook.now.head is not None:
+        facts["head"] = outlook.now.head.job
+        facts["head_nodes"] = outlook.now.head.nodes
+    if situation.steps_left is not None:
+        facts["steps_left"] = situation.steps_left
+    if run.pending is not None:
+        facts["pending"] = run.pending
+    return facts
+
+
+__all__ = ["Rules", "decide"]

@@ -1,0 +1,162 @@
+"""What a policy is, and how one is found by its name."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import metadata
+from typing import Any, Protocol, runtime_checkable
+
+from .situation import Rules, Situation
+
+ENTRY_POINTS = "dmr.policies"
+"""Group of entry points under which a package offers policies."""
+
+
+class PolicyError(ValueError):
+    """The policy can't be had; the message says what was wrong and which there are."""
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What a policy wants: the size to be at, and why.
+
+    ``cancel`` gives up a successor that waits. ``remarks`` say of single sizes why they were not taken.
+    """
+
+    nodes: int
+    reason: str
+    cancel: bool = False
+    remarks: Mapping[int, str] = field(default_factory=dict)
+
+
+@runtime_checkable
+class Policy(Protocol):
+    """Chooses a size. A pure function of the situation: no clock, no I/O, no state."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def rules(self) -> Rules: ...
+
+    def propose(self, situation: Situation) -> Proposal:
+        """Return the size to be at: one of ``situation.sizes``, or the present one."""
+
+
+@dataclass(frozen=True)
+class Named:
+    """A user's policy that brought no name or no rules of its own."""
+
+    inner: Any
+    name: str
+    rules: Rules
+
+    def propose(self, situation: Situation) -> Proposal:
+        proposal = self.inner.propose(situation)
+        if not isinstance(proposal, Proposal):
+            raise PolicyError(f"the policy {self.name} returned {proposal!r}, not a dmr.resize.policy.Proposal")
+        return proposal
+
+
+_BUILT_IN: dict[str, str] = {
+    "queue": "queue:Queue",
+    "static": "simple:Static",
+}
+
+
+def policy_names() -> list[str]:
+    """Return the names of all policies that are built in or that installed packages offer."""
+    return sorted({*_BUILT_IN, *(each.name for each in metadata.entry_points(group=ENTRY_POINTS))})
+
+
+def load_policy(spec: str = "queue", options: Mapping[str, Any] | None = None) -> Policy:
+    """Return a policy.
+
+    Parameters
+    ----------
+    spec
+        A name (see `policy_names`), or ``module:Class`` of a class of the user's own with a method
+        ``propose(situation)``.
+    options
+        By name: those of `Rules`, and those of the policy's constructor. Text is converted to
+        the type of the field that it is for, so that options may come from a command line.
+
+    Raises
+    ------
+    PolicyError
+        When there is no such policy, or an option is unknown or malformed.
+    """
+    given = dict(options or {})
+    names = {each.name for each in dataclasses.fields(Rules)}
+    rules = _build(Rules, {key: given.pop(key) for key in list(given) if key in names}, "rules")
+    made = _build(_find(spec), {**given, "rules": rules}, spec)
+    if isinstance(made, Policy):
+        return made
+    if not callable(getattr(made, "propose", None)):
+        raise PolicyError(f"the policy {spec} has no method propose(situation)")
+    return Named(made, str(getattr(made, "name", spec)), rules)
+
+
+def _find(spec: str) -> Callable[..., Any]:
+    if spec in _BUILT_IN:
+        module, _, attribute = _BUILT_IN[spec].partition(":")
+        found: Any = getattr(importlib.import_module(f".policies.{module}", __package__), attribute)
+    elif ":" in spec:
+        module, _, attribute = spec.partition(":")
+        try:
+            found = importlib.import_module(module)
+            for part in attribute.split("."):
+                found = getattr(found, part)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise PolicyError(f"can't load the policy {spec!r}: {error}") from error
+    else:
+        entry = next((each for each in metadata.entry_points(group=ENTRY_POINTS) if each.name == spec), None)
+        if entry is None:
+            known = ", ".join(policy_names())
+            raise PolicyError(f"there is no policy {spec!r}; there are {known}, and your own as module:Class")
+        try:
+            found = entry.load()
+        except (ImportError, AttributeError) as error:
+            raise PolicyError(f"can't load the policy {spec!r} ({entry.value}): {error}") from error
+    if not callable(found):
+        raise PolicyError(f"the policy {spec!r} is {found!r}, not a class")
+    made: Callable[..., Any] = found
+    return made
+
+
+def _build(make: Callable[..., Any], options: dict[str, Any], what: str) -> Any:
+    if dataclasses.is_dataclass(make):
+        types = {each.name: str(each.type) for each in dataclasses.fields(make)}
+        unknown = sorted(set(options) - set(types))
+        if unknown:
+            known = ", ".join(sorted({*types, *(each.name for each in dataclasses.fields(Rules))} - {"rules"}))
+            raise PolicyError(f"the policy {what} has no option {unknown[0]!r}; options are {known}")
+        options = {key: _convert(value, types[key], f"{what}: {key}") for key, value in options.items()}
+    elif "rules" in options:
+        options.pop("rules")
+    try:
+        return make(**options)
+    except (TypeError, ValueError) as error:
+        raise PolicyError(f"can't make the policy {what} with options {sorted(options)}: {error}") from error
+
+
+def _convert(value: Any, kind: str, where: str) -> Any:
+    if not isinstance(value, str):
+        return value
+    if value.lower() == "none" and "None" in kind:
+        return None
+    try:
+        if kind.startswith("int"):
+            return int(value)
+        if kind.startswith("float"):
+            return float(value)
+    except ValueError:
+        raise PolicyError(f"{where}={value!r} is not a number") from None
+    if kind.startswith("bool"):
+        if value.lower() not in ("yes", "no", "true", "false", "1", "0", "on", "off"):
+            raise PolicyError(f"{where}={value!r} is neither yes nor no")
+        return value.lower() in ("yes", "true", "1", "on")
+    return value

@@ -1,0 +1,262 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import pytest
+
+from dmr.resize.decide import decide
+from dmr.resize.explain import decision_from_json, decision_to_json, explain
+from dmr.resize.policy import PolicyError, Proposal, load_policy
+from dmr.resize.situation import Rules, Situation
+from dmr.resize.view import ClusterView, Costs, JobView, Rate, RunView
+
+QUEUE = load_policy("queue", {"dwell": 10})
+COSTS = Costs(save=1.0, launch=2.0, load=1.0)
+
+
+def a_run(nodes: int = 4, **changes: Any) -> RunView:
+    defaults: dict[str, Any] = {
+        "time": 1000.0,
+        "run": "r",
+        "generation": 1,
+        "nodes": nodes,
+        "sizes": tuple(range(1, 7)),
+        "since": 0.0,
+        "step": 100,
+        "steps": 10_000,
+        "job": "1",
+        "rates": (Rate(nodes, 0.5, 50),),
+        "costs": COSTS,
+        "end": 20_000.0,
+    }
+    return RunView(**{**defaults, **changes})
+
+
+def own(run: RunView) -> JobView:
+    return JobView("1", "running", run.nodes, start=0.0, end=run.end, run="r")
+
+
+def a_cluster(run: RunView, *others: JobView, total: int = 8) -> ClusterView:
+    jobs = (own(run), *others)
+    held = sum(job.nodes for job in jobs if job.state == "running")
+    return ClusterView(run.time, total, total - held, jobs)
+
+
+def waits(job: str, nodes: int, priority: float = 1.0, **changes: Any) -> JobView:
+    given = {"submitted": 900.0, "time_limit": 600.0, "reason": "Resources", **changes}
+    return JobView(job, "pending", nodes, priority, **given)
+
+
+def test_shrinks_by_the_least_that_lets_a_waiting_job_start() -> None:
+    run = a_run(6)
+    found = decide(run, a_cluster(run, waits("7", 5)), QUEUE)
+    assert (found.action, found.nodes) == ("shrink", 3)
+    assert "job 7" in found.reason
+    assert [row.nodes for row in found.table if row.taken] == [3]
+    assert all(row.reason for row in found.table)
+
+
+def test_only_allowed_sizes_are_given() -> None:
+    run = a_run(6, sizes=(2, 6))
+    assert decide(run, a_cluster(run, waits("7", 3)), QUEUE).nodes == 2
+    run = a_run(6, sizes=(4, 6))
+    assert decide(run, a_cluster(run, waits("7", 5)), QUEUE).action == "stay"
+
+
+@pytest.mark.parametrize(
+    "reason",
+    ["Dependency", "JobHeldUser", "JobHeldAdmin", "BeginTime", "(QOSMaxNodePerUserLimit)", "BadConstraints",
+     "ReqNodeNotAvail, UnavailableNodes:n3", "AssocGrpCpuLimit"],
+)  # fmt: skip
+def test_jobs_that_wait_for_something_else_are_no_reason_to_shrink(reason: str) -> None:
+    run = a_run(6)
+    found = decide(run, a_cluster(run, waits("7", 4, reason=reason)), QUEUE)
+    assert found.action == "stay"
+    assert found.facts["cannot_start"] == 1
+
+
+def test_own_and_others_growth_is_no_reason_to_shrink() -> None:
+    run = a_run(4, pending=6)
+    mine = waits("8", 6, run="r")
+    assert decide(run, a_cluster(run, mine, total=6), QUEUE).action != "shrink"
+    other = JobView("20", "running", 2, end=5000.0, run="s")
+    assert decide(a_run(4), a_cluster(a_run(4), other, waits("21", 4, run="s"), total=6), QUEUE).action == "stay"
+    restarting = waits("21", 4, run="s")
+    assert decide(a_run(4), a_cluster(a_run(4), restarting, total=6), QUEUE).action == "shrink"
+
+
+def test_first_by_priority_then_those_that_backfill() -> None:
+    run = a_run(4, sizes=(2, 4))
+    blocker = JobView("2", "running", 4, end=1100.0)
+    big, small = waits("7", 8, 9.0), waits("8", 2, 1.0, time_limit=60.0)
+    found = decide(run, a_cluster(run, blocker, big, small), QUEUE)
+    assert (found.action, found.nodes) == ("shrink", 2), "job 7 can't start at all now, job 8 can without delaying it"
+    late = dataclasses.replace(small, time_limit=19_500.0)
+    assert decide(run, a_cluster(run, blocker, big, late), QUEUE).action == "stay", "it would delay job 7"
+
+
+def test_does_not_shrink_for_a_job_that_starts_by_itself() -> None:
+    run = a_run(4)
+    assert decide(run, a_cluster(run, waits("7", 4)), QUEUE).action == "stay"
+    blocker = JobView("2", "running", 4, end=1003.0)
+    assert decide(run, a_cluster(run, blocker, waits("7", 4)), QUEUE).action == "stay"
+
+
+def test_grows_beside_itself_into_idle_nodes() -> None:
+    run = a_run(2)
+    found = decide(run, a_cluster(run), QUEUE)
+    assert (found.action, found.nodes) == ("expand", 6)
+    assert found.table[-1].gain is not None and found.table[-1].gain > 0
+    assert "assumed" in str(found.facts["speed_basis"])
+    busy = JobView("2", "running", 2, end=9e9)
+    assert decide(run, a_cluster(run, busy), QUEUE).nodes == 4, "old and new stand side by side"
+
+
+def test_grows_in_place_where_that_can_be_had() -> None:
+    run = a_run(4, in_place=True, job=None, sizes=tuple(range(1, 9)))
+    assert decide(run, a_cluster(run), QUEUE).nodes == 8
+
+
+def test_does_not_take_nodes_that_the_next_job_will_need() -> None:
+    run = a_run(2)
+    blocker = JobView("2", "running", 2, end=1500.0)
+    head = waits("7", 6, time_limit=5000.0)
+    found = decide(run, a_cluster(run, blocker, head), QUEUE)
+    assert found.action == "stay"
+    assert "nobody waits for" in found.table[2].reason
+    short = a_run(2, step=9_000)
+    done_before = dataclasses.replace(blocker, end=3000.0)
+    assert decide(short, a_cluster(short, done_before, head), QUEUE).nodes == 4
+
+
+def test_no_growth_that_does_not_pay() -> None:
+    run = a_run(2, step=9_995)
+    assert decide(run, a_cluster(run), QUEUE).action == "stay"
+    flat = a_run(2, rates=(Rate(2, 0.5, 50), Rate(4, 0.5, 50), Rate(6, 0.6, 50)), sizes=(2, 4, 6))
+    found = decide(flat, a_cluster(flat), QUEUE)
+    assert found.action == "stay"
+    assert "too little" in found.table[1].reason
+
+
+def test_unmeasured_runs_may_grow_and_say_so() -> None:
+    run = a_run(2, rates=(), steps=None)
+    found = decide(run, a_cluster(run), QUEUE)
+    assert (found.action, found.nodes) == ("expand", 6)
+    assert "not yet measured" in found.reason
+
+
+def test_a_waiting_successor_is_kept_changed_or_given_up() -> None:
+    run = a_run(2, pending=6, pending_job="8")
+    mine = waits("8", 6, run="r")
+    assert decide(run, a_cluster(run, mine), QUEUE).action == "stay"
+    busy = JobView("2", "running", 2, end=9e9)
+    assert (lambda d: (d.action, d.nodes))(decide(run, a_cluster(run, mine, busy), QUEUE)) == ("expand", 4)
+    full = JobView("2", "running", 6, end=9e9)
+    assert decide(run, a_cluster(run, mine, full), QUEUE).action == "cancel"
+
+
+def test_handover_is_left_alone() -> None:
+    run = a_run(2, pending=4)
+    assert decide(run, a_cluster(run, JobView("8", "running", 4, run="r"), waits("9", 5)), QUEUE).action == "stay"
+
+
+def test_what_binds_every_policy() -> None:
+    busy = waits("7", 5)
+    fresh = a_run(6, since=995.0)
+    assert "to be kept" in decide(fresh, a_cluster(fresh, busy), QUEUE).reason
+    quiet = a_run(6, inhibited_until=1100.0)
+    assert "no change" in decide(quiet, a_cluster(quiet, busy), QUEUE).reason
+    ending = a_run(6, end=1005.0)
+    assert decide(ending, a_cluster(ending, busy), QUEUE).action == "stay"
+    spent = a_run(6, resizes=3)
+    limited = load_policy("queue", {"max_resizes": "3"})
+    assert decide(spent, a_cluster(spent, busy), limited).action == "stay"
+    poor = load_policy("queue", {"max_node_hours": "1"})
+    assert "budget" in decide(a_run(2), a_cluster(a_run(2)), poor).reason
+
+
+def test_suggestions_mean_what_they_mean_in_dmr() -> None:
+    def at(suggestion: str, **changes: Any) -> tuple[str, int]:
+        run = a_run(4, suggestion=suggestion, since=999.0, sizes=(2, 4, 6), **changes)
+        found = decide(run, a_cluster(run), QUEUE)
+        return found.action, found.nodes
+
+    assert at("stay") == ("stay", 4)
+    assert at("expand") == ("expand", 6)
+    assert at("shrink") == ("shrink", 2)
+    assert at("shrink", shrink_to=2) == ("shrink", 2)
+    assert at("expand", expand_to=5) == ("stay", 4)
+    assert at("expand", inhibited_until=1001.0) == ("stay", 4)
+
+
+def test_a_run_can_be_left_at_a_size_no_longer_allowed() -> None:
+    run = a_run(5, sizes=(2, 4))
+    found = decide(run, a_cluster(run), QUEUE)
+    assert 5 in [row.nodes for row in found.table]
+
+
+def test_decisions_survive_json() -> None:
+    blocker = JobView("2", "running", 4)
+    run = a_run(2)
+    found = decide(run, a_cluster(run, blocker, waits("7", 8)), QUEUE)
+    text = json.dumps(decision_to_json(found), allow_nan=False)
+    assert decision_from_json(text) == found
+    assert decision_from_json(json.loads(text)) == found
+    with pytest.raises(ValueError, match="not a decision"):
+        decision_from_json({"action": "stay"})
+
+
+def test_explained_in_plain_text() -> None:
+    run = a_run(6)
+    text = explain(decide(run, a_cluster(run, waits("7", 5)), QUEUE))
+    assert "shrink (3 nodes)" in text
+    assert any(line.startswith("*") and " 3 " in line for line in text.splitlines())
+    assert text.isascii() or "±" in text
+
+
+class Greedy:
+    """A user's own policy: no rules, no name."""
+
+    def __init__(self, want: int = 6) -> None:
+        self.want = want
+
+    def propose(self, situation: Situation) -> Proposal:
+        return Proposal(self.want, "more")
+
+
+class Wrong:
+    def propose(self, situation: Situation) -> int:
+        return 3
+
+
+def test_a_users_own_class() -> None:
+    policy = load_policy(f"{__name__}:Greedy", {"dwell": 5, "want": 3})
+    assert policy.rules == Rules(dwell=5)
+    assert decide(a_run(2), a_cluster(a_run(2)), policy).nodes == 3
+    beyond = load_policy(f"{__name__}:Greedy", {"want": 17})
+    assert "not an allowed size" in decide(a_run(2), a_cluster(a_run(2)), beyond).reason
+    with pytest.raises(PolicyError, match="returned 3"):
+        decide(a_run(2), a_cluster(a_run(2)), load_policy(f"{__name__}:Wrong"))
+
+
+@pytest.mark.parametrize(
+    ("spec", "options", "word"),
+    [
+        ("quue", {}, "there is no policy 'quue'; there are .*queue"),
+        ("queue", {"dwel": 3}, "no option 'dwel'.*dwell"),
+        ("queue", {"dwell": "soon"}, "not a number"),
+        ("no.such.module:X", {}, "can't load"),
+        ("json:JSONDecoder", {}, "no method propose"),
+        ("json:nothing", {}, "can't load"),
+    ],
+)
+def test_policies_that_cannot_be_had(spec: str, options: dict[str, Any], word: str) -> None:
+    with pytest.raises(PolicyError, match=word):
+        load_policy(spec, options)
+
+
+def test_static_stays() -> None:
+    run = a_run(6)
+    assert decide(run, a_cluster(run, waits("7", 5)), load_policy("static")).action == "stay"
