@@ -1,0 +1,45 @@
+"""Checkpoints of a parallel program: saved on N processes, loaded on any other number.
+
+Knows MPI and HDF5, nothing of schedulers; usable alone, and without MPI by a single process.
+"""
+
+from __future__ import annotations
+
+from .box import Box
+from .errors import (
+    CheckpointError,
+    Damaged,
+    Fenced,
+    Mismatch,
+    StorageError,
+    UnknownVersion,
+    Unsupported,
+)
+from .items import ArrayItem, ArraySpec, CheckpointInfo, Item, RngItem, Saved, State, ValueItem
+from .layout import Block, Layout, Replicated
+from .store import Loaded, Store, Writer
+
+__all__ = [
+    "ArrayItem",
+    "ArraySpec",
+    "Block",
+    "Box",
+    "CheckpointError",
+    "CheckpointInfo",
+    "Damaged",
+    "Fenced",
+    "Item",
+    "Layout",
+    "Loaded",
+    "Mismatch",
+    "Replicated",
+    "RngItem",
+    "Saved",
+    "State",
+    "StorageError",
+    "Store",
+    "UnknownVersion",
+    "Unsupported",
+    "ValueItem",
+    "Writer",
+]
