@@ -1,0 +1,189 @@
+"""Ranks as operating-system processes: started in a session of their own, output copied, ended for certain."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from .engine import EngineError
+
+MARK = "DMR_RANKS"
+"""Variable whose random value tells the processes of one start from any other."""
+
+GRACE_SECONDS = 5.0
+KILL_SECONDS = 20.0
+_CHUNK = 1 << 16
+
+
+class ProcessRanks:
+    """Ranks under one starter (mpirun, mpiexec, srun) that runs on this machine.
+
+    Parameters
+    ----------
+    argv
+        The starter's command line.
+    environ
+        The whole environment.
+    folder
+        Working directory.
+    log
+        File that the output is appended to beside this process's own standard output; None to inherit both streams.
+    sweep
+        Ends what the starter left behind elsewhere (steps of a Slurm job); called by `kill` before it gives up on the
+        starter, with the seconds that it may take.
+
+    Raises
+    ------
+    EngineError
+        When the starter can't be executed, or the log can't be opened.
+    """
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        environ: Mapping[str, str],
+        folder: Path,
+        log: Path | None = None,
+        *,
+        sweep: Callable[[float], None] | None = None,
+    ) -> None:
+        self.argv = tuple(argv)
+        self.mark = secrets.token_hex(8)
+        self._sweep = sweep
+        self._copier: threading.Thread | None = None
+        try:
+            sink = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600) if log else None
+        except OSError as error:
+            raise EngineError(f"can't append to the log {log}: {error.strerror}") from None
+        try:
+            self._process = subprocess.Popen(
+                [*_die_with_parent(environ), *argv],
+                env={**environ, MARK: self.mark},
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE if sink is not None else None,
+                stderr=subprocess.STDOUT if sink is not None else None,
+                start_new_session=True,
+            )
+        except OSError as error:
+            if sink is not None:
+                os.close(sink)
+            raise EngineError(f"can't start {argv[0]} in {folder}: {error.strerror}") from None
+        if sink is not None:
+            assert self._process.stdout is not None
+            self._copier = threading.Thread(
+                target=_copy, args=(self._process.stdout.fileno(), sink), name="dmr-output", daemon=True
+            )
+            self._copier.start()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def poll(self) -> int | None:
+        """Return the starter's exit status (128 + n after signal n), None while it runs."""
+        code = self._process.poll()
+        if code is None:
+            return None
+        if self._copier is not None and self._copier.is_alive():
+            # What was written last is still in the pipe; a process that outlives its starter may hold it open.
+            self._copier.join(0.5)
+        return code if code >= 0 else 128 - code
+
+    def terminate(self) -> None:
+        """Send SIGTERM to the starter, which hands it on to the ranks."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.terminate()
+
+    def kill(self) -> None:
+        """End all ranks, and wait until they are gone; takes at most about half a minute."""
+        deadline = time.monotonic() + KILL_SECONDS
+        if self._process.poll() is None:
+            self.terminate()
+            self._wait(min(GRACE_SECONDS, KILL_SECONDS))
+        if self._sweep is not None:
+            self._sweep(max(1.0, deadline - time.monotonic()))
+        if self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+        end_marked(self.mark, until=max(deadline, time.monotonic() + 1.0))
+        self._wait(max(1.0, deadline - time.monotonic()))
+        if self._copier is not None:
+            self._copier.join(1.0)
+
+    def _wait(self, seconds: float) -> None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
+
+
+def end_marked(mark: str, *, until: float) -> None:
+    """SIGKILL this user's processes on this machine that carry a mark, until none is left or the time is over.
+
+    Parameters
+    ----------
+    until
+        On the clock of `time.monotonic`.
+    """
+    while True:
+        found = marked(mark)
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        if not found or time.monotonic() > until:
+            return
+        time.sleep(0.05)
+
+
+def marked(mark: str) -> list[int]:
+    """Return the living processes that carry a mark in their environment."""
+    wanted = f"{MARK}={mark}".encode()
+    found = []
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            with open(f"/proc/{name}/environ", "rb") as stream:
+                if wanted in stream.read().split(b"\0"):
+                    found.append(int(name))
+        except OSError:
+            continue
+    return found
+
+
+def _die_with_parent(environ: Mapping[str, str]) -> list[str]:
+    # Without it a launcher that is killed leaves its ranks computing for nobody.
+    setpriv = shutil.which("setpriv", path=environ.get("PATH")) or shutil.which("setpriv")
+    return [setpriv, "--pdeathsig", "TERM", "--"] if setpriv else []
+
+
+def _copy(source: int, sink: int) -> None:
+    shown = True
+    try:
+        while chunk := os.read(source, _CHUNK):
+            _write(sink, chunk)
+            if shown:
+                try:
+                    _write(sys.stdout.fileno(), chunk)
+                except (OSError, ValueError):
+                    shown = False  # nobody reads it any more; the log goes on
+    except OSError:
+        # A full disk must not block the ranks: their output is read on, and lost.
+        while os.read(source, _CHUNK):
+            pass
+    finally:
+        os.close(sink)
+
+
+def _write(handle: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(handle, view) :]

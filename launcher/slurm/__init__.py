@@ -1,0 +1,1 @@
+"""Slurm by its own commands: queries, submission, changes of size."""
