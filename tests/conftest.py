@@ -1,0 +1,63 @@
+"""A real Slurm for the tests: private clusters of virtual nodes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from dmr.launcher.cluster import PrivateCluster
+from dmr.launcher.cluster.tools import missing
+
+
+@pytest.fixture(scope="session")
+def session_cluster() -> Iterator[PrivateCluster]:
+    """The cluster that all tests share; use ``cluster``, which hands it over empty."""
+    _skip_without_slurm()
+    with PrivateCluster(nodes=8) as made:
+        yield made
+
+
+@pytest.fixture
+def cluster(session_cluster: PrivateCluster) -> Iterator[PrivateCluster]:
+    """A private Slurm with 8 nodes of 2 processors; after the test all its jobs are cancelled."""
+    yield session_cluster
+    empty(session_cluster)
+
+
+@pytest.fixture
+def cluster_factory() -> Iterator[Callable[..., PrivateCluster]]:
+    """Return ``make(nodes, partitions=(…), config=(…), …)`` for clusters of a test's own, that end with it.
+
+    The arguments are those of `PrivateCluster`, for instance
+    ``make(4, config=["SchedulerParameters=disable_job_shrink", "SlurmdTimeout=10"])``.
+    """
+    _skip_without_slurm()
+    made: list[PrivateCluster] = []
+
+    def make(nodes: int = 4, **options: object) -> PrivateCluster:
+        one = PrivateCluster(nodes, **options)  # type: ignore[arg-type]
+        made.append(one)
+        return one.up(owned=True)
+
+    yield make
+    for one in made:
+        one.down(grace=0.5)
+
+
+def empty(cluster: PrivateCluster, deadline: float = 40.0) -> None:
+    """Cancel all jobs, and wait until all nodes are idle."""
+    limit = time.monotonic() + deadline
+    jobs = cluster.run(["squeue", "--noheader", "--format=%A"]).stdout.split()
+    if jobs:
+        cluster.run(["scancel", *sorted(set(jobs))], check=False)
+    while set(cluster.node_states().values()) != {"idle"}:
+        assert time.monotonic() < limit, f"nodes don't get idle: {cluster.node_states()}"
+        time.sleep(0.1)
+
+
+def _skip_without_slurm() -> None:
+    reason = missing()
+    if reason is not None:
+        pytest.skip(reason)
