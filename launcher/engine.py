@@ -73,7 +73,12 @@ class Ranks(Protocol):
 
 @dataclass(frozen=True)
 class JobInfo:
-    """What the scheduler says of one job. ``nodes`` is the size held, or asked for while pending."""
+    """What the scheduler says of one job.
+
+    ``nodes`` is the size held, or asked for while pending. ``outcome`` is how an ended job ended: Slurm's state in
+    lower case (``completed``, ``cancelled``, ``failed``, ``timeout``, ``preempted``, ``node_fail``,
+    ``out_of_memory`` …), empty where the scheduler knows nothing of the job any more.
+    """
 
     job: str
     state: JobState
@@ -81,6 +86,7 @@ class JobInfo:
     reason: str = ""
     start: float | None = None
     end: float | None = None
+    outcome: str = ""
 
 
 @dataclass(frozen=True)

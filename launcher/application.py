@@ -1,0 +1,208 @@
+"""The running ranks of one generation, as the supervisor sees them."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .engine import Ranks
+from .outcome import Outcome, judge
+from .rundir import Action, Control, Progress, RunDir
+
+STEPS_IN_GRACE = 3
+"""A safe point may be this many steps away when a request comes."""
+SECONDS_TO_EXIT = 60.0
+"""Ranks that said they were done, or have saved and leave, are ended after that."""
+SAVING_FACTOR = 5
+"""A save that has begun gets this many times the grace before the ranks are killed in it."""
+
+
+@dataclass
+class _Measured:
+    """Seconds and steps of one phase."""
+
+    seconds: float = 0.0
+    steps: int = 0
+
+
+class Application:
+    """One generation's ranks: their progress, what is asked of them, and the end of their patience.
+
+    Parameters
+    ----------
+    run, number, token
+        The run and the generation.
+    ranks
+        What the engine started.
+    grace
+        Seconds that a request may take before the ranks are killed.
+    next_id
+        Returns the id of the next request.
+    """
+
+    def __init__(
+        self,
+        run: RunDir,
+        number: int,
+        token: str,
+        nodes: int,
+        ranks: Ranks,
+        *,
+        grace: float,
+        next_id: Callable[[], int],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.run, self.number, self.token, self.nodes = run, number, token, nodes
+        self.ranks, self.grace = ranks, grace
+        self.launched = clock()
+        self.progress: Progress | None = None
+        self.control: Control | None = None
+        self.first_step: int | None = None
+        self.computing_since: float | None = None
+        self.killed: str | None = None
+        self._next_id, self._clock = next_id, clock
+        self._deadline: float | None = None
+        self._extended = False
+        self._failed_at: float | None = None
+        self._done_at: float | None = None
+        self._stamp: tuple[int, int] | None = None
+        self._measured: dict[str | None, _Measured] = {}
+
+    # -- what they report
+
+    def look(self) -> bool:
+        """Read the progress if it changed; True when there is something new from this generation."""
+        try:
+            found = os.stat(self.run.folder / "progress.json")
+        except OSError:
+            return False
+        stamp = (found.st_mtime_ns, found.st_ino)
+        if stamp == self._stamp:
+            return False
+        try:
+            progress = self.run.read_progress()
+        except OSError:
+            return False
+        self._stamp = stamp
+        if progress is None or (progress.generation, progress.token) != (self.number, self.token):
+            return False
+        self._take(progress)
+        return True
+
+    def _take(self, progress: Progress) -> None:
+        before, self.progress = self.progress, progress
+        if self.first_step is None and progress.state != "starting":
+            self.first_step = progress.loaded.step if progress.loaded else 0
+            self.computing_since = self._clock()
+        if before is not None and progress.seconds_per_step is not None and progress.step > before.step:
+            measured = self._measured.setdefault(progress.phase, _Measured())
+            steps = progress.step - before.step
+            measured.seconds += progress.seconds_per_step * steps
+            measured.steps += steps
+
+    @property
+    def step(self) -> int | None:
+        return self.progress.step if self.progress is not None else None
+
+    @property
+    def computing(self) -> bool:
+        """Whether it takes part in the protocol and has begun to compute."""
+        return self.progress is not None and self.progress.state in ("running", "saving")
+
+    def rates(self) -> list[tuple[str | None, float, int]]:
+        """Return (phase, seconds a step, steps) as measured in this generation."""
+        return [(phase, m.seconds / m.steps, m.steps) for phase, m in self._measured.items() if m.steps]
+
+    @property
+    def seconds_per_step(self) -> float | None:
+        """Mean over this generation, None when nothing was measured."""
+        seconds = sum(m.seconds for m in self._measured.values())
+        steps = sum(m.steps for m in self._measured.values())
+        return seconds / steps if steps else None
+
+    # -- what is asked of them
+
+    def ask(self, action: Action, *, nodes: int | None = None, reason: str = "", within: float | None = None) -> Control:
+        """Write a request; the ranks are killed when they have not left in time.
+
+        Parameters
+        ----------
+        within
+            Seconds until then; default: the grace, or some steps and saves where these take longer.
+        """
+        deadline = self._clock() + (self.patience() if within is None else within)
+        self.control = Control(self._next_id(), self.number, action, nodes, deadline, reason)
+        self.run.write_control(self.control)
+        self._deadline = None if action == "checkpoint" else deadline
+        self._extended = within is not None
+        return self.control
+
+    def patience(self) -> float:
+        """Return the seconds that a request may take."""
+        return max(self.grace, STEPS_IN_GRACE * (self.seconds_per_step or 0.0) + 2 * self.save_seconds())
+
+    def save_seconds(self) -> float:
+        """Return what the last save, or else the load, took."""
+        progress = self.progress
+        last = (progress.checkpoint or progress.loaded) if progress else None
+        return last.seconds if last else 0.0
+
+    @property
+    def leaving(self) -> bool:
+        """Whether it was asked to leave."""
+        return self._deadline is not None
+
+    @property
+    def save_failed(self) -> bool:
+        """Whether it could not serve the request, said so, and goes on."""
+        return (
+            self.leaving
+            and self.control is not None
+            and self.progress is not None
+            and self.progress.acknowledged >= self.control.id
+            and self.progress.state == "running"
+            and self.progress.error is not None
+        )
+
+    def forget_request(self) -> None:
+        """Go on after a request that could not be served."""
+        self._deadline = None
+
+    # -- their end
+
+    def watch_deadlines(self, after_failure: float) -> None:
+        """Kill the ranks that are past a deadline: of a request, or after the first failure of one of them."""
+        now = self._clock()
+        if self._failed_at is None:
+            if (self.run.folder / "failure" / f"{self.number:04d}.json").exists():
+                self._failed_at = now
+        elif now > self._failed_at + after_failure:
+            self.kill(f"ranks were still there {after_failure:.0f} s after the first failure")
+            return
+        if self.progress is not None and self.progress.state in ("finished", "leaving"):
+            self._done_at = self._done_at or now
+            if now > self._done_at + SECONDS_TO_EXIT:
+                self.kill("the ranks did not end after their work was done")
+            return
+        if self._deadline is None or now <= self._deadline:
+            return
+        if not self._extended and self.progress is not None and self.progress.state == "saving":
+            self._extended = True
+            self._deadline = now + (SAVING_FACTOR - 1) * self.grace
+            return
+        self.kill("the ranks did not save and leave in time")
+
+    def kill(self, why: str) -> None:
+        """End all ranks, and wait until they are gone."""
+        if self.ranks.poll() is None:
+            self.killed = self.killed or why
+            self.ranks.kill()
+
+    def outcome(self, exit: int, spoke_before: bool) -> Outcome:
+        """Judge their end."""
+        self._stamp = None
+        self.look()
+        failure = self.run.read_failure(self.number)
+        return judge(exit, self.progress, self.control if self.leaving else None, failure, self.killed, spoke_before)

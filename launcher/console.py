@@ -1,0 +1,48 @@
+"""What a launcher says: lines on standard error, and all of it in the run's log."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+QUIET, NORMAL, VERBOSE = 0, 1, 2
+
+
+class Console:
+    """Prints lines marked as the launcher's; keeps all of them in ``logs/launcher.log`` of the run."""
+
+    def __init__(self, level: int = NORMAL) -> None:
+        self.level = level
+        self._log: Path | None = None
+        self.prefix = ""
+
+    def to_run(self, folder: Path) -> None:
+        """From now on keep a log in this run directory."""
+        self._log = folder / "logs" / "launcher.log"
+
+    def say(self, text: str) -> None:
+        """Tell what happened."""
+        self._write(text, NORMAL)
+
+    def detail(self, text: str) -> None:
+        """Tell what only somebody who looks for a reason wants to know."""
+        self._write(text, VERBOSE)
+
+    def warn(self, text: str) -> None:
+        """Tell what the user should know even when quiet."""
+        self._write(text, QUIET)
+
+    def _write(self, text: str, level: int) -> None:
+        if self._log is not None:
+            stamp = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+            try:
+                with open(self._log, "a") as stream:
+                    stream.write(f"{stamp} {self.prefix}{text}\n")
+            except OSError:
+                pass  # a full file system must not end the run; the line is on standard error
+        if level <= self.level:
+            try:
+                print(f"dmr-launch: {self.prefix}{text}", file=sys.stderr, flush=True)
+            except OSError:
+                pass  # nobody reads any more
