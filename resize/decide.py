@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 
+from .outlook import Survey
 from .policy import Policy, Proposal
 from .situation import Rules, Situation
 from .sizes import next_larger, next_smaller
 from .view import ActionName, Choice, ClusterView, Decision, RunView
 
 
-def decide(run: RunView, cluster: ClusterView, policy: Policy, *, table: bool = True) -> Decision:
+def decide(
+    run: RunView, cluster: ClusterView, policy: Policy, *, table: bool = True, survey: Survey | None = None
+) -> Decision:
     """Decide whether to change the size of a run, and to what.
 
     A pure function of its arguments, the same in the launcher, in the simulation and in a replay.
@@ -26,6 +29,8 @@ def decide(run: RunView, cluster: ClusterView, policy: Policy, *, table: bool = 
         that is not allowed; the end of the allocation too near; the dwell time; the bounds on changes.
     table
         Whether to fill the table; without it only the choice is made.
+    survey
+        ``Survey(cluster)``, where the caller has it already.
 
     Returns
     -------
@@ -41,7 +46,7 @@ def decide(run: RunView, cluster: ClusterView, policy: Policy, *, table: bool = 
     """
     if not run.sizes:
         raise ValueError(f"run {run.run} has no allowed sizes")
-    situation = Situation(run, cluster, policy.rules)
+    situation = Situation(run, cluster, policy.rules, survey)
     settled = _binding(situation)
     proposal = settled if settled is not None else _bounded(situation, policy.propose(situation))
     action, nodes, reason = _action(situation, proposal)
@@ -57,7 +62,7 @@ def _binding(situation: Situation) -> Proposal | None:
         return Proposal(run.nodes, f"the application wants no change for {run.inhibited_until - run.time:.0f} s more")
     if run.suggestion != "policy":
         return _suggested(situation)
-    if run.end is not None and run.end - run.time <= 2 * situation.cost and run.pending is None:
+    if run.end is not None and run.end - run.time <= 2 * situation.cost(run.nodes).total and run.pending is None:
         return Proposal(run.nodes, "the allocation ends before a change would pay")
     held = run.time - run.since
     if held < rules.dwell and run.pending is None and run.nodes in run.sizes:
@@ -128,8 +133,7 @@ def _facts(situation: Situation) -> dict[str, float | str]:
         "total": situation.cluster.total,
         "waiting": len(outlook.waiting),
         "cannot_start": outlook.passed_over,
-        "cost": situation.cost,
-        "cost_basis": "measured" if situation.cost_measured else "assumed in part: not all of it was measured yet",
+        "cost_basis": "measured" if situation.cost(run.nodes).measured else "assumed in part, not yet measured",
         "speed_basis": situation.speed.basis,
     }
     if outlook.now.head is not None:

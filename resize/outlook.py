@@ -10,12 +10,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
+from .profile import Profile
 from .view import ClusterView, JobView
 
 STARTABLE = frozenset({"", "none", "null", "priority", "resources"})
 """Slurm's reasons with which a job waits only for nodes or for its turn."""
+
+PLANNED = 100
+"""How many waiting jobs are given their place before a new job's wait is told."""
 
 
 def can_start(job: JobView) -> bool:
@@ -93,42 +98,104 @@ def shadow_time(idle: int, releases: Iterable[tuple[float, int]], nodes: int) ->
     return math.inf, max(0, idle)
 
 
-class Outlook:
-    """The queue as one run sees it.
+class Survey:
+    """The queue as nobody in particular sees it; made once for all runs that look at the same view.
 
     Parameters
     ----------
     cluster
         The cluster now.
+    depth
+        How many waiting jobs are looked at, in order of priority, as Slurm's ``bf_max_job_test`` limits it.
+    """
+
+    def __init__(self, cluster: ClusterView, depth: int = 500) -> None:
+        self.cluster = cluster
+        self.running = [each for each in cluster.jobs if each.state == "running"]
+        alive = {each.run for each in self.running if each.run is not None}
+        self.pending = sorted((each for each in cluster.jobs if each.state == "pending"), key=by_priority)
+        able = [each for each in self.pending if can_start(each) and each.nodes <= cluster.total]
+        self.waiting = [each for each in able if each.run is None or each.run not in alive][:depth]
+        """Jobs that wait for their first start, in order of priority."""
+        self.successors = [each for each in able if each.run is not None and each.run in alive]
+        """Growth that malleable runs have asked for: they compute while they wait."""
+        self.unable = [each for each in self.pending if not (can_start(each) and each.nodes <= cluster.total)]
+        """Pending jobs that could not start whatever nodes were free."""
+        self.releases = [(math.inf if each.end is None else each.end, each.nodes) for each in self.running]
+        self.now = schedule(cluster.time, cluster.idle, self.releases, self.waiting)
+
+    @property
+    def crowded(self) -> bool:
+        """Whether a job waits that can't start now."""
+        return self.now.head is not None
+
+    @cached_property
+    def planned(self) -> Profile:
+        """Free nodes over time once every waiting job has its place, in order of priority."""
+        now = self.cluster.time
+        profile = Profile(now, self.now.room, self.all_releases)
+        started = {each.job for each in self.now.started}
+        for job in self.waiting[:PLANNED]:
+            if job.job not in started:
+                limit = math.inf if job.time_limit is None else job.time_limit
+                profile.reserve(profile.earliest(job.nodes, limit), limit, job.nodes)
+        return profile
+
+    @cached_property
+    def all_releases(self) -> list[tuple[float, int]]:
+        """Ends of the running jobs and of those that start now."""
+        now = self.cluster.time
+        taken = [(math.inf if j.time_limit is None else now + j.time_limit, j.nodes) for j in self.now.started]
+        return [*self.releases, *taken]
+
+
+class Outlook:
+    """The queue as one run sees it.
+
+    Parameters
+    ----------
+    survey
+        The queue.
     run
         Id of the run that looks: its own jobs are neither waiting nor in the way.
     job
         Scheduler's id of the allocation that the run holds.
     """
 
-    def __init__(self, cluster: ClusterView, run: str, job: str | None) -> None:
-        self.cluster = cluster
-        running = [each for each in cluster.jobs if each.state == "running"]
-        alive = {each.run for each in running if each.run is not None}
-        pending = sorted((each for each in cluster.jobs if each.state == "pending"), key=by_priority)
-        able = [each for each in pending if can_start(each) and each.nodes <= cluster.total and each.run != run]
-        self.waiting = [each for each in able if each.run is None or each.run not in alive]
-        """Jobs that wait for their first start, in order of priority."""
-        self.successors = [each for each in able if each.run is not None and each.run in alive]
-        """Growth that other malleable runs have asked for: they compute while they wait."""
-        self.passed_over = len(pending) - len(able) - sum(each.run == run for each in pending)
-        """Pending jobs that could not start whatever nodes were free."""
-        self.own_other = sum(each.nodes for each in running if each.run == run and each.job != job)
-        """Nodes of another allocation of this run, as during a handover."""
+    def __init__(self, survey: Survey, run: str, job: str | None) -> None:
+        self.survey = survey
+        self.cluster = survey.cluster
+        self.run = run
         self.job = job
-        self._running = running
-        self._releases = [(math.inf if each.end is None else each.end, each.nodes) for each in running]
-        self.now = schedule(cluster.time, cluster.idle, self._releases, self.waiting)
+        self.waiting = survey.waiting
+        if any(each.run == run for each in survey.waiting):
+            others = tuple(each for each in survey.cluster.jobs if each.run != run or each.state == "running")
+            self.survey = Survey(replace(survey.cluster, jobs=others))
+            self.waiting = self.survey.waiting
+        self.now = self.survey.now
+
+    @cached_property
+    def successors(self) -> list[JobView]:
+        """Growth that other malleable runs have asked for."""
+        return [each for each in self.survey.successors if each.run != self.run]
 
     @property
+    def passed_over(self) -> int:
+        """How many pending jobs of others could not start whatever nodes were free."""
+        return sum(each.run != self.run for each in self.survey.unable)
+
+    @property
+    def own_other(self) -> int:
+        """Nodes of another allocation of this run, as during a handover."""
+        return sum(each.nodes for each in self.survey.running if each.run == self.run and each.job != self.job)
+
+    @cached_property
     def room(self) -> int:
         """Idle nodes left after all that can start now has started, other runs' growth included."""
-        return max(0, self.now.room - sum(each.nodes for each in self.successors if each.nodes <= self.now.room))
+        left = self.now.room
+        for each in self.successors:
+            left -= each.nodes if each.nodes <= left else 0
+        return left
 
     def unwanted(self, until: float) -> int:
         """Return the idle nodes that no waiting job could use before ``until``."""
@@ -136,34 +203,36 @@ class Outlook:
             return self.room
         return min(self.room, max(0, self.now.extra))
 
-    def wait_at_least(self, nodes: int) -> float:
+    def wait_at_least(self, nodes: int, duration: float = 0.0) -> float:
         """Return a lower bound on the seconds until a new job of this size could start.
 
-        The nodes that jobs ahead of it take now are gone; beyond that, running jobs may take until
-        their limits, and jobs that come later may delay it. It is exact when nobody else waits.
+        Every waiting job has its place before it; running jobs may take until their limits, and jobs that
+        come later may delay it.
         """
-        when, _ = shadow_time(self.now.room, self._all_releases(), nodes)
-        return max(0.0, when - self.cluster.time)
+        return max(0.0, self.survey.planned.earliest(nodes, duration) - self.cluster.time)
 
     def wait_without(self, job: JobView) -> float:
         """Return the seconds until a blocked job starts without our help, at the latest; inf if never."""
         if self.now.head is not None and self.now.head.job == job.job:
             return max(0.0, self.now.shadow - self.cluster.time)
-        when, _ = shadow_time(self.now.room, self._all_releases(), job.nodes)
+        when, _ = shadow_time(self.now.room, self.survey.all_releases, job.nodes)
         return max(0.0, when - self.cluster.time)
 
-    def _all_releases(self) -> list[tuple[float, int]]:
-        now = self.cluster.time
-        taken = [(math.inf if j.time_limit is None else now + j.time_limit, j.nodes) for j in self.now.started]
-        return [*self._releases, *taken]
+    def waits_seen(self, nodes: int) -> list[float]:
+        """Return how long running jobs of at least this size had waited, seconds."""
+        return [
+            each.start - each.submitted
+            for each in self.survey.running
+            if each.start is not None and each.submitted is not None and each.nodes >= nodes and each.run != self.run
+        ]
 
-    def after_release(self, nodes: int, held: int) -> Pass:
-        """Return the pass as it would be if this run gave ``nodes`` of its ``held`` nodes back now."""
+    def after_release(self, nodes: int) -> Pass:
+        """Return the pass as it would be if this run gave ``nodes`` of its nodes back now."""
         releases = [
             (math.inf if each.end is None else each.end, each.nodes - (nodes if each.job == self.job else 0))
-            for each in self._running
+            for each in self.survey.running
         ]
-        return schedule(self.cluster.time, self.cluster.idle + min(nodes, held), releases, self.waiting)
+        return schedule(self.cluster.time, self.cluster.idle + nodes, releases, self.waiting)
 
     def helped(self, held: int, sizes: Sequence[int], tries: int = 20) -> tuple[JobView, int] | None:
         """Return the waiting job that the smallest useful shrink lets start, and the size left to this run.
@@ -174,15 +243,20 @@ class Outlook:
         Parameters
         ----------
         tries
-            How many blocked jobs to look at, in order of priority, as a backfill scheduler limits itself.
+            How many blocked jobs to look at, in order of priority.
         """
-        smaller = [size for size in sizes if size < held]
+        if self.now.head is None or not sizes or sizes[0] >= held:
+            return None
+        smaller = [size for size in reversed(sizes) if size < held]
+        most = self.now.room + held - sizes[0]
         starting = {each.job for each in self.now.started}
-        blocked = (each for each in self.waiting if each.job not in starting)
-        for _, job in zip(range(tries), blocked, strict=False):
-            for size in sorted(smaller, reverse=True):
+        blocked = [each for each in self.waiting if each.job not in starting]
+        for job in blocked[:tries]:
+            if job.nodes > most:
+                continue
+            for size in smaller:
                 if self.now.room + held - size < job.nodes:
                     continue
-                if any(each.job == job.job for each in self.after_release(held - size, held).started):
+                if job is blocked[0] or any(each.job == job.job for each in self.after_release(held - size).started):
                     return job, size
         return None

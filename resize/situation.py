@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
-from .outlook import Outlook
+from .cost import Cost, cost
+from .outlook import Outlook, Survey
 from .speed import Estimate, Speed
 from .view import Choice, ClusterView, RunView
 
-ASSUMED_LAUNCH = 5.0
-"""Seconds taken for the start of the application where none was measured."""
-ASSUMED_BANDWIDTH = 200e6
-"""Bytes a second taken for saving and loading where none was measured."""
+WAIT_QUANTILE = 0.9
+"""The upper bound of a wait is this quantile of the waits seen."""
+
+_speed = lru_cache(maxsize=4096)(Speed)
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Rules:
     margin
         A change for speed has to bring at least this many times what it costs, beyond its cost.
     preferred
-        The size a policy takes where several serve as well, and below which it gives nothing away unasked.
+        The size that is returned to where nothing speaks for another.
     max_resizes
         After so many changes of size the run keeps the one it has; None for no bound.
     max_node_hours
@@ -50,41 +51,33 @@ class Situation:
         As handed in.
     """
 
-    def __init__(self, run: RunView, cluster: ClusterView, rules: Rules) -> None:
+    def __init__(self, run: RunView, cluster: ClusterView, rules: Rules, survey: Survey | None = None) -> None:
         self.run = run
         self.cluster = cluster
         self.rules = rules
+        self._survey = survey
         self._rows: dict[int, Choice] = {}
 
     @cached_property
     def outlook(self) -> Outlook:
-        return Outlook(self.cluster, self.run.run, self.run.job)
+        survey = self._survey if self._survey is not None else Survey(self.cluster)
+        return Outlook(survey, self.run.run, self.run.job)
 
     @cached_property
     def speed(self) -> Speed:
-        return Speed(self.run.rates, self.run.phase)
+        return _speed(self.run.rates, self.run.phase, self.run.earlier)
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
         """Allowed sizes that the cluster has room for at all."""
-        most = min(self.cluster.total, self.cluster.max_nodes or self.cluster.total)
-        return tuple(size for size in self.run.sizes if size <= max(most, self.run.nodes))
+        most = max(min(self.cluster.total, self.cluster.max_nodes or self.cluster.total), self.run.nodes)
+        sizes = self.run.sizes
+        return sizes if sizes[-1] <= most else tuple(size for size in sizes if size <= most)
 
-    @cached_property
-    def cost(self) -> float:
-        """Seconds without computing that one change of size takes."""
-        costs = self.run.costs
-        moving = self.run.state_bytes / ASSUMED_BANDWIDTH
-        return (
-            (moving if costs.save is None else costs.save)
-            + (ASSUMED_LAUNCH if costs.launch is None else costs.launch)
-            + (moving if costs.load is None else costs.load)
-        )
-
-    @property
-    def cost_measured(self) -> bool:
-        costs = self.run.costs
-        return None not in (costs.save, costs.launch, costs.load)
+    def cost(self, nodes: int) -> Cost:
+        """Return what a change to this size costs."""
+        here = self.speed.at(self.run.nodes)
+        return cost(self.run, nodes, here.value if here is not None else None)
 
     @property
     def steps_left(self) -> int | None:
@@ -92,7 +85,8 @@ class Situation:
 
     def seconds_left(self, nodes: int) -> Estimate | None:
         """Return the seconds that the remaining steps take at a size, None where unknown."""
-        per_step, left = self.speed.at(nodes), self.steps_left
+        left = self.steps_left
+        per_step = None if left is None else self.speed.at(nodes)
         if per_step is None or left is None:
             return None
         return Estimate(per_step.value * left, per_step.low * left, per_step.high * left, per_step.measured)
@@ -111,40 +105,55 @@ class Situation:
         return not self.run.in_place and nodes > self.run.nodes and self.run.nodes + nodes > self.cluster.total
 
     def wait(self, nodes: int) -> tuple[float, float]:
-        """Return bounds on the seconds until this size can be had; the upper is inf where nothing is known."""
+        """Return bounds on the seconds until this size can be had; the upper is inf where nothing is known.
+
+        The lower one is the place that a backfill scheduler would plan for it now, or what the scheduler
+        itself said if that is later; the upper one a quantile of the waits that were seen.
+        """
         need = self.beside(nodes)
         if need == 0:
             return (0.0, 0.0)
         lower = self.outlook.wait_at_least(need)
-        if need <= self.outlook.room and not self.outlook.waiting:
-            return (lower, lower)
-        seen = sorted(seconds for size, seconds in self.run.waits if size >= nodes)
-        upper = seen[min(len(seen) - 1, math.ceil(0.9 * len(seen)) - 1)] if seen else math.inf
+        lower = max([lower, *(seconds for size, seconds in self.run.witnesses if size == nodes)])
+        if lower == 0.0 and not self.outlook.waiting and not self.outlook.successors:
+            return (0.0, 0.0)
+        seen = [seconds for size, seconds in self.run.waits if size >= need] or self.outlook.waits_seen(need)
+        upper = sorted(seen)[math.ceil(WAIT_QUANTILE * len(seen)) - 1] if seen else math.inf
         return (lower, max(lower, upper))
 
     def row(self, nodes: int) -> Choice:
         """Return what a size would cost and bring, from now on."""
         if nodes not in self._rows:
-            self._rows[nodes] = self._estimate(nodes)
+            self._rows[nodes] = self._estimate(nodes, None)
         return self._rows[nodes]
 
-    def _estimate(self, nodes: int) -> Choice:
-        run, wait = self.run, self.wait(nodes)
+    def if_free(self, nodes: int) -> Choice:
+        """Return what a size would cost and bring if it could be had at once."""
+        return self._estimate(nodes, (0.0, 0.0))
+
+    def _estimate(self, nodes: int, wait: tuple[float, float] | None) -> Choice:
+        run = self.run
         here, there = self.seconds_left(run.nodes), self.seconds_left(nodes)
+        if wait is None:
+            wait = self.wait(nodes)
         if nodes == run.nodes:
-            finish = None if here is None else run.time + here.value
-            hours = None if here is None else run.node_hours + nodes * here.value / 3600
-            return Choice(nodes, wait, 0.0, finish, hours, 0.0 if here else None, 0.0 if here else None)
+            if here is None:
+                return Choice(nodes, wait, 0.0)
+            return Choice(nodes, wait, 0.0, run.time + here.value, self._hours(here.value, 0.0, 0.0, nodes), 0.0, 0.0)
+        change = self.cost(nodes)
         if here is None or there is None:
-            return Choice(nodes, wait, self.cost)
+            return Choice(nodes, wait, change.total)
         computing = 0.0 if self.is_chain(nodes) else wait[0]
         if here.value <= 0 or not math.isfinite(wait[0]) or computing >= here.value:
-            return Choice(nodes, wait, self.cost, None, None, -self.cost, 0.0)
+            return Choice(nodes, wait, change.total, None, None, -change.total, change.error)
         share = 1 - computing / here.value
-        idle = wait[0] - computing
         rest = there.value * share
-        gain = here.value - (computing + idle + self.cost + rest)
-        error = share * (there.high - there.low) / 2 + (0.0 if self.cost_measured else self.cost / 2)
-        finish = run.time + computing + idle + self.cost + rest
-        hours = run.node_hours + (run.nodes * (computing + self.cost / 2) + nodes * (self.cost / 2 + rest)) / 3600
-        return Choice(nodes, wait, self.cost, finish, hours, gain, error)
+        spent = wait[0] + change.total + rest
+        error = math.hypot(share * (there.high - there.low) / 2, change.error)
+        hours = self._hours(computing, change.total, rest, nodes)
+        return Choice(nodes, wait, change.total, run.time + spent, hours, here.value - spent, error)
+
+    def _hours(self, computing: float, change: float, rest: float, nodes: int) -> float:
+        """Return the node-hours of the whole run: so far, until the change, in it (both held by half), and after."""
+        held = self.run.nodes
+        return self.run.node_hours + (held * (computing + change / 2) + nodes * (change / 2 + rest)) / 3600

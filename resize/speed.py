@@ -1,19 +1,33 @@
-"""How long a step takes at each size: measured where measured, bounded elsewhere."""
+"""How long a step takes at each size, with an interval, from whatever was measured.
+
+Every law of `families` is laid out on a grid of its dimensionless parameters; measurements weigh its points,
+the weight of a law is its evidence, and the spread of the weighted predictions is the interval. With one size
+measured nothing weighs yet, and the interval is the prior's: from change in proportion to none at all. It
+narrows as sizes are added.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
+from .families import FAMILIES, FamilyName, Fit, fit
+from .posterior import PRIOR, Posterior, from_one_size, posterior
+from .samples import Cleaned, Sample, clean
 from .view import Rate
 
-ASSUMED_PARALLEL = 0.99
-"""Amdahl's parallel fraction assumed beyond what was measured: optimistic, yet growth is bounded by it."""
+NINETY = 1.645
+"""Standard deviations on either side that hold 90 %."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Seconds a step: the likely value, and the least and the most that it may be."""
+    """Seconds a step: the likely value, and a 90 % interval.
+
+    ``measured`` is whether this very size was measured by this run.
+    """
 
     value: float
     low: float
@@ -22,43 +36,84 @@ class Estimate:
 
 
 class Speed:
-    """Seconds a step over size from the measurements of one run.
+    """Seconds a step over size.
 
-    At a measured size it is the mean over the steps measured there. Elsewhere Amdahl's law with
-    `ASSUMED_PARALLEL` goes through the nearest measured size; the bounds are no change at all and change
-    in proportion.
+    Parameters
+    ----------
+    rates, earlier
+        Measurements of this run and of earlier ones, in order of time.
+    phase
+        The phase whose speed is wanted.
     """
 
-    def __init__(self, rates: Iterable[Rate], phase: str | None = None) -> None:
-        found = [each for each in rates if each.seconds_per_step > 0 and each.steps > 0]
-        of_phase = [each for each in found if each.phase == phase]
-        sums: dict[int, tuple[float, int]] = {}
-        for each in of_phase or found:
-            seconds, steps = sums.get(each.nodes, (0.0, 0))
-            sums[each.nodes] = (seconds + each.seconds_per_step * each.steps, steps + each.steps)
-        self.measured = {nodes: seconds / steps for nodes, (seconds, steps) in sums.items()}
+    def __init__(self, rates: Iterable[Rate], phase: str | None = None, earlier: Iterable[Rate] = ()) -> None:
+        self.cleaned: Cleaned = clean(rates, earlier, phase)
+        self.samples: dict[int, Sample] = {each.nodes: each for each in self.cleaned.samples}
+        self._known: dict[int, Estimate] = {}
+
+    @property
+    def largest(self) -> int:
+        """Largest size measured, 0 when there is none."""
+        return max(self.samples, default=0)
+
+    @cached_property
+    def _posterior(self) -> Posterior:
+        return posterior(self.cleaned.samples)
+
+    def at(self, nodes: int) -> Estimate | None:
+        """Return seconds a step at this size, None when nothing was measured yet."""
+        if not self.samples:
+            return None
+        if nodes not in self._known:
+            self._known[nodes] = self._estimate(nodes)
+        return self._known[nodes]
+
+    def _estimate(self, nodes: int) -> Estimate:
+        sample = self.samples.get(nodes)
+        if sample is not None and not sample.earlier:
+            spread = math.exp(NINETY * sample.error)
+            return Estimate(sample.seconds, sample.seconds / spread, sample.seconds * spread, True)
+        if len(self.samples) == 1:
+            only = self.cleaned.samples[0]
+            ratio, spread = from_one_size(only.nodes, nodes)
+            mean, sigma = math.log(only.seconds) + ratio, math.hypot(spread, only.error)
+        else:
+            mean, sigma = self._posterior.predict(nodes)
+        return Estimate(math.exp(mean), math.exp(mean - NINETY * sigma), math.exp(mean + NINETY * sigma), False)
+
+    @cached_property
+    def evidence(self) -> dict[FamilyName, float]:
+        """Probability of each law, given the measurements."""
+        if not self.samples:
+            return dict(PRIOR)
+        return self._posterior.evidence()
+
+    @cached_property
+    def fits(self) -> dict[FamilyName, Fit]:
+        """Least squares fits of the laws that have no more unknowns than sizes were measured."""
+        found = {name: fit(name, self.cleaned.samples) for name in FAMILIES}
+        return {name: each for name, each in found.items() if each is not None}
+
+    @property
+    def best(self) -> Fit | None:
+        """The fit of the law with the most evidence; None with fewer than two sizes."""
+        return max(self.fits.values(), key=lambda each: self.evidence[each.family], default=None)
 
     @property
     def basis(self) -> str:
         """What the estimates rest on, in words."""
-        if not self.measured:
+        if not self.samples:
             return "no speed measured yet"
-        sizes = ", ".join(map(str, sorted(self.measured)))
-        return f"measured at {sizes} nodes; elsewhere assumed {ASSUMED_PARALLEL:g} parallel (optimistic, bounded)"
-
-    def at(self, nodes: int) -> Estimate | None:
-        """Return seconds a step at this size, None when nothing was measured yet."""
-        if not self.measured:
-            return None
-        if nodes in self.measured:
-            value = self.measured[nodes]
-            return Estimate(value, value, value, True)
-        near = min(self.measured, key=lambda size: abs(size - nodes) / max(size, nodes))
-        base = self.measured[near]
-        value = base * _amdahl(nodes) / _amdahl(near)
-        linear = base * near / nodes
-        return Estimate(value, min(base, linear), max(base, linear), False)
-
-
-def _amdahl(nodes: int) -> float:
-    return 1 - ASSUMED_PARALLEL + ASSUMED_PARALLEL / nodes
+        sizes = ", ".join(map(str, sorted(self.samples)))
+        words = f"measured at {sizes} nodes"
+        best = self.best
+        if best is None:
+            words += "; other sizes are assumed (optimistic, bounded by Amdahl's law)"
+        else:
+            values = ", ".join(f"{key} {value:.3g}" for key, value in best.parameters().items())
+            words += f"; {best.family} {self.evidence[best.family]:.0%} likely ({values})"
+        if any(each.earlier for each in self.samples.values()):
+            words += "; in part from earlier runs"
+        if self.cleaned.warm_up or self.cleaned.outliers:
+            words += f"; left out {self.cleaned.warm_up} as warm-up, {self.cleaned.outliers} as outliers"
+        return words

@@ -66,6 +66,17 @@ class Rate:
 
 
 @dataclass(frozen=True)
+class CostSample:
+    """One change of size as it was: ``nodes`` after it, bytes of state, seconds of each part (None: unknown)."""
+
+    nodes: int
+    bytes: int = 0
+    save: float | None = None
+    launch: float | None = None
+    load: float | None = None
+
+
+@dataclass(frozen=True)
 class RunView:
     """The run at one time.
 
@@ -75,6 +86,13 @@ class RunView:
     ``shrink_to`` are the sizes that the application set for its next suggestion. ``in_place`` says
     that growth takes only the additional nodes (local engine); otherwise the successor's whole
     allocation has to stand beside the old one until it takes over.
+
+    ``earlier`` are rates of earlier runs of the same program, trusted less than ``rates``; both are in
+    order of time. ``resize_costs`` are the changes of size so far. ``witnesses`` are (nodes, seconds) until a job
+    of that size could start as the scheduler itself says (``sbatch --test-only``), ``waits`` those seen by
+    this run. ``lost_steps`` is how many steps a change of size throws away on average, for programs that
+    checkpoint only at their own interval. ``started`` is when the run began; ``deadline`` when the user
+    wants it to be done.
     """
 
     time: float
@@ -102,6 +120,12 @@ class RunView:
     expand_to: int | None = None
     shrink_to: int | None = None
     in_place: bool = False
+    earlier: tuple[Rate, ...] = ()
+    resize_costs: tuple[CostSample, ...] = ()
+    witnesses: tuple[tuple[int, float], ...] = ()
+    lost_steps: float = 0.0
+    started: float | None = None
+    deadline: float | None = None
 
 
 @dataclass(frozen=True)

@@ -38,9 +38,10 @@ class Queue:
         job, size = found
         for other in (each for each in situation.sizes if each < run.nodes and each != size):
             remarks[other] = f"job {job.job} starts with less given" if other < size else "lets no waiting job start"
-        saved = outlook.wait_without(job) - situation.cost
+        cost = situation.cost(size).total
+        saved = outlook.wait_without(job) - cost
         left = situation.seconds_left(run.nodes)
-        if left is not None and left.value <= situation.cost:
+        if left is not None and left.value <= cost:
             remarks[size] = "this run ends sooner than the change would take"
             return None
         if saved <= 0:
