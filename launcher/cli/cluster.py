@@ -16,7 +16,8 @@ from typing import Any
 import click
 
 from ..cluster import ClusterError, PrivateCluster
-from ..cluster.private import Status, sweep
+from ..cluster.ending import sweep
+from ..cluster.private import Status
 
 _DEFAULT = "default"
 

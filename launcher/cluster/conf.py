@@ -109,7 +109,6 @@ def slurm_conf(spec: Spec, site: Site) -> str:
         "SchedulerType": "sched/backfill",
         "SchedulerParameters": "bf_interval=1,sched_interval=1,batch_sched_delay=1",
         "SlurmdParameters": "config_overrides",
-        "CommunicationParameters": "NoCtldInAddrAny",
         "ReturnToService": "2",
         "MessageTimeout": "20",
         "TCPTimeout": "5",

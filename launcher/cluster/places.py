@@ -1,20 +1,28 @@
 """Where private clusters keep their files.
 
 One folder a user, one folder in it a cluster. It is short, since Slurm puts sockets in it, and a
-socket's path is limited to 107 bytes.
+socket's path is limited to 107 bytes; and it is the same in every login of a user, so that a
+cluster started in one is found in another.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import re
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 from .errors import ClusterError
 
+VARIABLE = "DMR_CLUSTER_DIR"
+"""Names another folder than ``/tmp/dmr-cluster-UID`` for all clusters of this user."""
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,23}")
-_LONGEST_BASE = 40
+_LONGEST_SOCKET = "spool/n4096/stepd.slurm.pmix.9999999.9999"
+_SOCKET_LIMIT = 107
 
 
 def check_name(name: str) -> str:
@@ -26,56 +34,82 @@ def check_name(name: str) -> str:
     return name
 
 
-def _candidates() -> list[Path]:
-    """Return where clusters of this user may be: those of another login, with another environment, too."""
-    uid = os.getuid()
-    runtime = [os.environ.get("XDG_RUNTIME_DIR"), f"/run/user/{uid}"]
-    usable = [Path(each) / "dmr-cluster" for each in runtime if each and _is_private(Path(each))]
-    found = [each for each in usable if len(str(each)) <= _LONGEST_BASE] + [Path(f"/tmp/dmr-cluster-{uid}")]
-    return list(dict.fromkeys(found))
-
-
 def base() -> Path:
-    """Return the folder for new clusters, made if need be.
+    """Return the folder of all clusters of this user, whether or not it exists."""
+    chosen = os.environ.get(VARIABLE)
+    return Path(chosen).absolute() if chosen else Path(f"/tmp/dmr-cluster-{os.getuid()}")
 
-    ``$XDG_RUNTIME_DIR/dmr-cluster`` where that is a short, private folder of ours, else
-    ``/tmp/dmr-cluster-UID``.
+
+def new_folder(name: str) -> Path:
+    """Return where a cluster of this name belongs.
+
+    Raises
+    ------
+    ClusterError
+        When no socket would fit in there.
     """
-    for path in _candidates():
-        try:
-            path.mkdir(mode=0o700, exist_ok=True)
-        except OSError:
-            continue
-        if not _is_private(path):
-            raise ClusterError(
-                f"{path} is not a folder that only this user can write to: somebody else may have made it; "
-                f"remove it, or set XDG_RUNTIME_DIR to a folder of mode 0700"
-            )
-        return path
-    raise ClusterError("there is no folder for the cluster's files: /tmp can't be written to; set XDG_RUNTIME_DIR")
+    folder = base() / check_name(name)
+    excess = len(os.fsencode(folder / _LONGEST_SOCKET)) - _SOCKET_LIMIT
+    if excess > 0:
+        raise ClusterError(
+            f"{folder} is too long a path for sockets in it, by {excess} bytes: "
+            f"take a shorter name, or set {VARIABLE} to a shorter folder"
+        )
+    return folder
 
 
 def folders() -> list[Path]:
     """Return the folders of all clusters of this user, by name."""
-    found = [
-        each
-        for parent in _candidates()
-        if _is_private(parent)
-        for each in parent.iterdir()
-        if each.is_dir() and _NAME.fullmatch(each.name)
-    ]
+    parent = base()
+    if not parent.exists():
+        return []
+    _check(parent)
+    found = (each for each in parent.iterdir() if each.is_dir() and _NAME.fullmatch(each.name))
     return sorted(found, key=lambda each: each.name)
 
 
-def folder_of(name: str) -> Path | None:
-    """Return the folder of a cluster, None when there is none of that name."""
-    check_name(name)
-    return next((each for each in folders() if each.name == name), None)
+@contextlib.contextmanager
+def locked() -> Iterator[None]:
+    """Hold the lock of the folder of all clusters, which is made if need be, and removed when it is empty.
 
-
-def _is_private(path: Path) -> bool:
+    Under it clusters are claimed, so that no two take the same name or the same ports.
+    """
+    handle = _lock()
     try:
-        found = path.lstat()
-    except OSError:
-        return False
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            base().rmdir()
+        os.close(handle)
+
+
+def _lock() -> int:
+    path = base()
+    while True:
+        try:
+            path.mkdir(mode=0o700, exist_ok=True)
+            _check(path)
+            handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            if not path.parent.is_dir():
+                raise ClusterError(f"{path} can't be made: {path.parent} is no folder; set {VARIABLE}") from None
+            continue
+        except OSError as error:
+            raise ClusterError(f"{path} can't be made: {error.strerror}; set {VARIABLE} to another folder") from None
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(handle), path.lstat()):
+                return handle
+        # Whoever held the lock before removed the folder.
+        os.close(handle)
+
+
+def _check(path: Path) -> None:
+    found = path.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise ClusterError(
+            f"{path} is not a folder that only this user can use (mode 0700): "
+            f"remove it, or set {VARIABLE} to another folder"
+        )
+    if os.statvfs(path).f_flag & os.ST_NOEXEC:
+        raise ClusterError(f"{path} is on a file system without programs (noexec): set {VARIABLE} to another folder")

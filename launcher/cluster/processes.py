@@ -11,7 +11,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -105,23 +105,18 @@ def end(folder: Path, grace: float = 2.0, deadline: float = 15.0) -> list[str]:
     wait_gone(tasks, grace)
     _signal_named(known, _DAEMONS - {"slurmstepd"}, signal.SIGTERM)
     wait_gone([each for each, name in known.items() if is_daemon(name) and name != "slurmstepd"], grace)
-    while time.monotonic() < limit:
-        known |= belonging(folder)
-        left = {each: name for each, name in known.items() if _still_there(each)}
-        if not left:
-            return []
-        for each in left:
-            send(each, signal.SIGKILL)
-        wait_gone(left, 0.5)
-    return [f"{name} (process {each.pid})" for each, name in known.items() if _still_there(each)]
+    return _kill_all(lambda: belonging(folder), known, limit)
 
 
-def end_node(folder: Path, node: str, deadline: float = 15.0) -> list[str]:
+def kill_node(folder: Path, node: str, deadline: float = 15.0) -> list[str]:
     """Kill all processes of one virtual node at once; returns what could not be ended."""
-    limit = time.monotonic() + deadline
-    known: dict[Process, str] = {}
+    return _kill_all(lambda: belonging(folder, node), {}, time.monotonic() + deadline)
+
+
+def _kill_all(look: Callable[[], dict[Process, str]], known: dict[Process, str], limit: float) -> list[str]:
+    """Kill until a look finds nothing; what was once known stays so when it lost its parent."""
     while time.monotonic() < limit:
-        known |= belonging(folder, node)
+        known |= look()
         left = {each: name for each, name in known.items() if _still_there(each)}
         if not left:
             return []

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import fcntl
 import json
 import os
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -71,14 +68,3 @@ def load(folder: Path) -> State | None:
         return State(**found)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
-
-
-@contextlib.contextmanager
-def locked(base: Path) -> Iterator[None]:
-    """Hold the lock of the folder of all clusters, that two don't choose the same ports."""
-    handle = os.open(base, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)

@@ -6,13 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+from .ending import tear_down
+
 
 class Watch:
     """Ends the cluster in ``folder`` as soon as this process is gone, however it went."""
 
     def __init__(self, folder: Path) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", __name__, str(folder)],
+            [sys.executable, "-c", f"from {__name__} import attend; attend()", str(folder)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -27,13 +29,7 @@ class Watch:
         self._process.stdin.close()
 
 
-def _main(folder: Path) -> None:
-    # The owner holds the other end of this pipe open; it never writes.
+def attend() -> None:
+    """Wait for the owner's end; it holds the other end of the standard input open and never writes."""
     sys.stdin.buffer.read()
-    from .private import tear_down
-
-    tear_down(folder)
-
-
-if __name__ == "__main__":
-    _main(Path(sys.argv[1]))
+    tear_down(Path(sys.argv[1]))
