@@ -148,16 +148,13 @@ def _apt_install(packages: Sequence[str]) -> str:
 
 
 def _say_missing(missing: Sequence[str], why: str) -> None:
-    lost = []
-    if set(PARALLEL_HDF5) & set(missing):
-        lost.append("the mpio driver (the direct driver needs no MPI-IO)")
-    if set(SLURM) & set(missing):
-        lost.append("the private Slurm cluster (the local engine needs no Slurm)")
     print(f"setup: missing Debian packages: {' '.join(missing)}")
     if why:
-        print(f"setup: not installed, since {why}")
-    if lost:
-        print(f"setup: without them there is no {' and no '.join(lost)}")
+        print(f"setup: they were not installed: {why}")
+    if set(PARALLEL_HDF5) & set(missing):
+        print("setup: going on with a serial HDF5, so without the driver mpio; the driver direct does without MPI-IO")
+    if set(SLURM) & set(missing):
+        print("setup: going on without a private Slurm; the local engine does without it")
     print(f"setup: an administrator installs them with: apt-get install --no-install-recommends {' '.join(missing)}")
     sys.stdout.flush()
 
