@@ -1,4 +1,4 @@
-"""A real Slurm for the tests: private clusters of virtual nodes."""
+"""What all tests share: their order, and a real Slurm: private clusters of virtual nodes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,15 @@ import pytest
 
 from dmr.launcher.cluster import PrivateCluster
 from dmr.launcher.cluster.tools import missing
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Fast tests first, then those on a real Slurm, the slow ones last."""
+    items.sort(key=lambda item: (item.get_closest_marker("slow") is not None, _needs_cluster(item)))
+
+
+def _needs_cluster(item: pytest.Item) -> bool:
+    return bool({"cluster", "session_cluster", "cluster_factory"} & set(getattr(item, "fixturenames", ())))
 
 
 @pytest.fixture(scope="session")
