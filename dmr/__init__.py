@@ -30,32 +30,44 @@ _HOME = {
     "Array": "arrays",
     "Value": "values",
     "Error": "errors",
-    "Action": "calls",
-    "USE_POLICY": "calls",
-    "SHOULD_EXPAND": "calls",
-    "SHOULD_SHRINK": "calls",
-    "SHOULD_STAY": "calls",
-    "init": "calls",
-    "check": "calls",
-    "reconfigure": "calls",
-    "finalize": "calls",
-    "auto": "calls",
-    "current": "calls",
-    "set_nodes_next_expand": "calls",
-    "set_nodes_next_shrink": "calls",
-    "set_reconf_step_inhibitor": "calls",
-    "cancel_expansion": "calls",
-    "get_nodes_next_expand": "calls",
-    "get_nodes_next_shrink": "calls",
-    "get_current_node_count": "calls",
-    "get_reconfig_count": "calls",
-    "get_active_expansions": "calls",
-    "pending_expansion": "calls",
+    "Block": "ckpt",
+    "Box": "ckpt",
+    "Replicated": "ckpt",
 }
+"""Module of each name; all others are in ``calls``."""
 
-_LAYOUTS = ("Block", "Replicated", "Box")
-
-__all__ = ["__version__", *_HOME, *_LAYOUTS]
+__all__ = [
+    "SHOULD_EXPAND",
+    "SHOULD_SHRINK",
+    "SHOULD_STAY",
+    "USE_POLICY",
+    "Action",
+    "Array",
+    "Block",
+    "Box",
+    "Error",
+    "Replicated",
+    "Run",
+    "Value",
+    "__version__",
+    "auto",
+    "cancel_expansion",
+    "check",
+    "current",
+    "finalize",
+    "get_active_expansions",
+    "get_current_node_count",
+    "get_nodes_next_expand",
+    "get_nodes_next_shrink",
+    "get_reconfig_count",
+    "init",
+    "malleable",
+    "pending_expansion",
+    "reconfigure",
+    "set_nodes_next_expand",
+    "set_nodes_next_shrink",
+    "set_reconf_step_inhibitor",
+]
 
 if TYPE_CHECKING:
     from .arrays import Array
@@ -90,12 +102,9 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        found = getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)
-    elif name in _LAYOUTS:
-        found = getattr(importlib.import_module(".ckpt", __name__), name)
-    else:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(importlib.import_module(f".{_HOME.get(name, 'calls')}", __name__), name)
     globals()[name] = found
     return found
 

@@ -7,19 +7,26 @@ import os
 import time
 from typing import Any
 
-from .launcher.rundir import Control, Generation, LauncherState, Progress, RunDir, SavedCheckpoint, State
-
-LEAST_SECONDS_BETWEEN_REPORTS = 1.0
-
+from .launcher.rundir import Control, Generation, LauncherState, Progress, RunDir, SavedCheckpoint
 
 class Link:
     """Reads the launcher's requests and reports progress. Lives on rank 0 alone; never waits.
 
     A file system that fails for a moment doesn't stop the program: a report that can't be written is
     tried again at the next safe point.
+
+    Parameters
+    ----------
+    generation
+        Whose run directory it is.
+    ranks
+        How many there are.
+    period
+        Least seconds between two reports that carry no news but the step.
     """
 
-    def __init__(self, generation: Generation, ranks: int) -> None:
+    def __init__(self, generation: Generation, ranks: int, period: float) -> None:
+        self._period = period
         self.run_dir = RunDir(generation.folder)
         self.generation = generation
         before = self.run_dir.read_progress()
@@ -56,14 +63,14 @@ class Link:
             return None
 
     def update(self, *, now: bool = False, **fields: Any) -> None:
-        """Change fields of the report; written at once with ``now`` or when its state changes, else at most every second."""
+        """Change fields of the report; written at once with ``now`` or in another state, else once in a period."""
         now = now or fields.get("state", self.progress.state) != self.progress.state
         self.progress = dataclasses.replace(self.progress, **fields)
         self.report(now=now)
 
     def report(self, *, now: bool) -> None:
         clock = time.monotonic()
-        if not now and clock - self._written < LEAST_SECONDS_BETWEEN_REPORTS:
+        if not now and clock - self._written < self._period:
             return
         self.progress = dataclasses.replace(self.progress, time=time.time())
         try:
@@ -72,21 +79,25 @@ class Link:
             return
         self._written = clock
 
-    def event(self, name: str, **fields: Any) -> None:
+    def event(self, name: str, /, **fields: Any) -> None:
         """Append an event of the application to the ledger."""
         try:
             self.run_dir.append(self.generation.number, name, by_app=True, **fields)
         except OSError:
             return
 
-    def saved(self, checkpoint: SavedCheckpoint, state: State, acknowledged: int) -> None:
-        """Report a committed checkpoint."""
+    def saved(self, checkpoint: SavedCheckpoint, request: int) -> None:
+        """Report a committed checkpoint, and that the request for it is served."""
         self.update(
             now=True,
-            state=state,
             checkpoint=checkpoint,
             state_bytes=checkpoint.bytes,
-            acknowledged=max(acknowledged, self.progress.acknowledged),
+            acknowledged=max(request, self.progress.acknowledged),
             error=None,
         )
-        self.event("checkpoint", **dataclasses.asdict(checkpoint) | {"saved": checkpoint.time})
+        self.event("checkpoint", **{**dataclasses.asdict(checkpoint), "time": checkpoint.time})
+
+    def failed(self, request: int, step: int, why: str) -> None:
+        """Report that a checkpoint could not be made, and that the program goes on without it."""
+        self.update(now=True, state="running", acknowledged=max(request, self.progress.acknowledged), error=why)
+        self.event("checkpoint failed", step=step, error=why)

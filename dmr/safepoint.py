@@ -8,7 +8,6 @@ rank enters the next one at the same step, without asking.
 from __future__ import annotations
 
 import enum
-import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,20 +29,34 @@ class Suggest(enum.IntEnum):
     STAY = 3
 
 
+class Ask(enum.IntEnum):
+    """What the launcher asks; `Control.action` by number."""
+
+    NONE = 0
+    CHECKPOINT = 1
+    RESIZE = 2
+    STOP = 3
+
+
 @dataclass(frozen=True)
 class Order:
     """What rank 0 wants all ranks to do at this safe point.
 
-    ``request`` is the id of the launcher's request or 0, ``action`` an index into `ACTIONS`, ``save``
-    whether a checkpoint is due by itself.
+    ``request`` is the id of the launcher's request, 0 when the order comes from elsewhere; ``save`` whether a
+    checkpoint is to be made. ``pending`` is the size of the successor that waits, 0 for none, ``resizes`` how often
+    the size changed: told along, so that every rank knows the same.
     """
 
     request: int = 0
-    action: int = 0
+    ask: Ask = Ask.NONE
     save: bool = False
+    pending: int = 0
+    resizes: int = 0
 
-
-ACTIONS = ("none", "checkpoint", "resize", "stop")
+    @property
+    def leaves(self) -> bool:
+        """Whether the program leaves after saving."""
+        return self.ask in (Ask.RESIZE, Ask.STOP)
 
 
 @dataclass(frozen=True)
@@ -110,7 +123,7 @@ class Cadence:
 
 
 def agree(comm: Any, step: int, order: Order, next_due: int, wishes: Wishes) -> tuple[Agreement, int]:
-    """Reach agreement at a safe point. Collective: one Allreduce of twelve 64-bit integers.
+    """Reach agreement at a safe point. Collective: one Allreduce of fourteen 64-bit integers.
 
     Parameters
     ----------
@@ -134,7 +147,7 @@ def agree(comm: Any, step: int, order: Order, next_due: int, wishes: Wishes) -> 
     mine = np.array(
         [
             order.request if root else 0,
-            order.action if root else 0,
+            int(order.ask) if root else 0,
             int(order.save) if root else 0,
             next_due if root else 0,
             int(wishes.suggestion),
@@ -143,6 +156,8 @@ def agree(comm: Any, step: int, order: Order, next_due: int, wishes: Wishes) -> 
             wishes.expand_by,
             wishes.shrink_by,
             int(wishes.inhibited_until * 1000),
+            order.pending if root else 0,
+            order.resizes if root else 0,
             step,
             -step,
         ],
@@ -155,16 +170,16 @@ def agree(comm: Any, step: int, order: Order, next_due: int, wishes: Wishes) -> 
 
         all_ = np.empty_like(mine)
         comm.Allreduce(mine, all_, op=MPI.MAX)
-    if all_[10] != -all_[11]:
+    if all_[-2] != -all_[-1]:
         raise Error(
             f"the ranks are at different steps: rank {comm.Get_rank()} is at safe point {step}, others lie between "
-            f"{-all_[11]} and {all_[10]}; every rank has to make the same calls of run.steps and dmr.check"
+            f"{-all_[-1]} and {all_[-2]}; every rank has to make the same calls of run.steps and dmr.check"
         )
-    request, action, save, due, suggestion, signalled, cancels, expand_by, shrink_by, inhibited = (
-        int(value) for value in all_[:10]
+    request, ask, save, due, suggestion, signalled, cancels, expand_by, shrink_by, inhibited, pending, resizes = (
+        int(value) for value in all_[:12]
     )
     agreement = Agreement(
-        Order(request, action, bool(save)),
+        Order(request, Ask(ask), bool(save), pending, resizes),
         Suggest(suggestion),
         bool(signalled),
         cancels,
@@ -173,8 +188,3 @@ def agree(comm: Any, step: int, order: Order, next_due: int, wishes: Wishes) -> 
         inhibited / 1000,
     )
     return agreement, due
-
-
-def now() -> float:
-    """Return seconds of a clock that never jumps."""
-    return time.monotonic()

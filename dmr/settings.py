@@ -1,0 +1,115 @@
+"""How a program is to save, from its decorator or from the launcher's environment."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from .errors import Error
+
+ENV_EVERY = "DMR_CHECKPOINT_EVERY"
+ENV_KEEP = "DMR_KEEP"
+ENV_DRIVER = "DMR_DRIVER"
+ENV_INTERVAL = "DMR_CHECK_INTERVAL"
+
+SUGGESTION_HOLDS = 60.0
+"""Seconds that a suggestion to expand or shrink stands: longer than the launcher takes to look at the queue once."""
+
+STEP_INHIBITOR_HOLDS = 60.0
+"""Seconds for which an inhibitor by steps is told ahead, at each agreement anew."""
+
+DRIVERS = ("auto", "mpio", "direct")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How often to save, how many checkpoints to keep, how to write them, how often the ranks talk.
+
+    ``interval`` is the time between two agreements in seconds. With neither ``every_seconds`` nor
+    ``every_steps``, checkpoints are made only when the launcher asks.
+    """
+
+    every_seconds: float | None = None
+    every_steps: int | None = None
+    keep: int = 2
+    driver: str = "auto"
+    interval: float = 0.5
+
+
+def settings(every: str | float | None = None, keep: int | None = None, driver: str | None = None) -> Settings:
+    """Return the settings that the program's author chose; the launcher's user overrides them.
+
+    Parameters
+    ----------
+    every
+        Seconds, a time as ``1:30:00``, ``90s``, ``15min``, ``2h``, or steps as ``500steps``.
+
+    Raises
+    ------
+    Error
+        When one of them can't be read.
+    """
+    chosen = Settings()
+    if every is not None:
+        chosen = _with_every(chosen, str(every), "checkpoint_every")
+    if keep is not None:
+        chosen = _with_keep(chosen, keep, "keep")
+    if driver is not None:
+        chosen = _with_driver(chosen, driver, "driver")
+    return from_environment(chosen, os.environ)
+
+
+def from_environment(chosen: Settings, env: Mapping[str, str]) -> Settings:
+    """Return the settings with what the launcher handed over put in place."""
+    if env.get(ENV_EVERY):
+        chosen = _with_every(chosen, env[ENV_EVERY], ENV_EVERY)
+    if env.get(ENV_KEEP):
+        chosen = _with_keep(chosen, env[ENV_KEEP], ENV_KEEP)
+    if env.get(ENV_DRIVER):
+        chosen = _with_driver(chosen, env[ENV_DRIVER], ENV_DRIVER)
+    if env.get(ENV_INTERVAL):
+        try:
+            interval = float(env[ENV_INTERVAL])
+        except ValueError:
+            interval = -1.0
+        if interval < 0:
+            raise Error(f"{ENV_INTERVAL}={env[ENV_INTERVAL]!r}: takes seconds, 0 or more")
+        chosen = replace(chosen, interval=interval)
+    return chosen
+
+
+_UNITS = {"": 1.0, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def _with_every(chosen: Settings, text: str, where: str) -> Settings:
+    steps = re.fullmatch(r"(\d+) *steps?", text.strip())
+    if steps and int(steps[1]) > 0:
+        return replace(chosen, every_steps=int(steps[1]), every_seconds=None)
+    plain = re.fullmatch(r"(\d+(?:\.\d*)?) *([a-z]*)", text.strip())
+    if plain and plain[2] in _UNITS and float(plain[1]) > 0:
+        return replace(chosen, every_seconds=float(plain[1]) * _UNITS[plain[2]], every_steps=None)
+    clock = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d{1,2})(?::(\d{1,2}))?", text.strip())
+    if clock:
+        days, first, second, third = (int(part) if part else 0 for part in clock.groups())
+        seconds = first * 3600 + second * 60 + third if clock[4] or clock[1] else first * 60 + second
+        if seconds + days > 0:
+            return replace(chosen, every_seconds=float(days * 86400 + seconds), every_steps=None)
+    raise Error(f"{where}={text!r}: takes a time (90s, 15min, 1:30:00) or a number of steps (500steps), more than 0")
+
+
+def _with_keep(chosen: Settings, value: object, where: str) -> Settings:
+    try:
+        keep = int(str(value))
+    except ValueError:
+        keep = 0
+    if keep < 1:
+        raise Error(f"{where}={value!r}: takes the number of checkpoints to keep, 1 or more (2 or more is safer)")
+    return replace(chosen, keep=keep)
+
+
+def _with_driver(chosen: Settings, value: str, where: str) -> Settings:
+    if value not in DRIVERS:
+        raise Error(f"{where}={value!r}: takes one of {', '.join(DRIVERS)}")
+    return replace(chosen, driver=value)

@@ -1,0 +1,145 @@
+"""The parts of the application's side that need no ranks."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dmr.arrays import Array
+from dmr.ckpt import Block, Replicated
+from dmr.errors import Error
+from dmr.loops import Loops
+from dmr.safepoint import MOST_STEPS_APART, Cadence, Order, Suggest, Wishes, agree
+from dmr.settings import Settings, from_environment, settings
+from dmr.world import SingleProcess
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds", "steps"),
+    [
+        ("90", 90, None),
+        ("90s", 90, None),
+        ("15min", 900, None),
+        ("2h", 7200, None),
+        ("1:30:00", 5400, None),
+        ("10:00", 600, None),
+        ("1-00:00", 86400, None),
+        ("500steps", None, 500),
+        ("1 step", None, 1),
+    ],
+)
+def test_checkpoint_intervals(text, seconds, steps):
+    found = settings(every=text)
+    assert (found.every_seconds, found.every_steps) == (seconds, steps)
+
+
+@pytest.mark.parametrize("text", ["0", "0steps", "-5", "soon", "1:2:3:4", "5 parsecs", ""])
+def test_bad_intervals_are_refused(text):
+    with pytest.raises(Error, match="checkpoint_every"):
+        settings(every=text)
+
+
+def test_the_launcher_overrides_the_program():
+    chosen = from_environment(
+        Settings(every_steps=5, keep=1, driver="mpio"),
+        {"DMR_CHECKPOINT_EVERY": "60", "DMR_KEEP": "4", "DMR_DRIVER": "direct", "DMR_CHECK_INTERVAL": "2"},
+    )
+    assert chosen == Settings(every_seconds=60, every_steps=None, keep=4, driver="direct", interval=2.0)
+    for name, value in [("DMR_KEEP", "0"), ("DMR_DRIVER", "fast"), ("DMR_CHECK_INTERVAL", "never")]:
+        with pytest.raises(Error, match=name):
+            from_environment(Settings(), {name: value})
+
+
+@given(st.lists(st.floats(1e-7, 10.0), min_size=3, max_size=40))
+def test_agreements_lie_about_the_interval_apart(step_seconds):
+    cadence, clock, step = Cadence(0.5), 0.0, 0
+    cadence.left(step, clock)
+    for seconds in step_seconds:
+        apart = cadence.apart()
+        assert 1 <= apart <= MOST_STEPS_APART
+        step, clock = step + apart, clock + apart * seconds
+        cadence.entered(step, clock)
+        assert cadence.seconds_per_step == pytest.approx(seconds, rel=1e-6)
+        cadence.left(step, clock)
+    assert cadence.apart() <= max(1, 0.5 / step_seconds[-1])
+
+
+def test_agreement_of_one_process_hears_its_own_wishes():
+    order = Order(request=3, save=True, pending=4, resizes=2)
+    wishes = Wishes(Suggest.EXPAND, True, cancels=2, expand_by=1, inhibited_until=12.5)
+    agreement, due = agree(SingleProcess(), 10, order, 17, wishes)
+    assert due == 17 and agreement.order == order
+    assert (agreement.suggestion, agreement.signalled, agreement.cancels) == (Suggest.EXPAND, True, 2)
+    assert (agreement.expand_by, agreement.shrink_by, agreement.inhibited_until) == (1, 0, 12.5)
+
+
+def test_loops_go_on_where_they_were():
+    loops = Loops()
+    assert loops.enter(0) == 0
+    loops.here = 4
+    loops.leave(done=True)
+    assert loops.enter(10) == 10
+    loops.here = 13
+    assert loops.step == 7
+    saved = loops.to_json()
+    again = Loops(saved)
+    assert again.enter(0) is None
+    assert again.enter(10) == 13
+    assert again.step == 7
+    with pytest.raises(Error, match="inside another loop"):
+        again.enter(0)
+
+
+def test_once_is_kept():
+    loops = Loops()
+    assert loops.once("set-up") and not loops.once("set-up")
+    assert not Loops(loops.to_json()).once("set-up")
+
+
+@given(st.integers(1, 9), st.integers(1, 12), st.integers(1, 9), st.integers(0, 2))
+def test_neighbours_face_each_other(rows, columns, ranks, halo):
+    layout = Block(axes=(0, 1))
+    parts = [Array("u", (rows, columns), np.dtype("f8"), layout, rank, ranks, halo) for rank in range(ranks)]
+    for rank, part in enumerate(parts):
+        for axis in (0, 1):
+            above = part.neighbour(axis, +1) if part.box.size else None
+            if above is not None:
+                assert parts[above].neighbour(axis, -1) == rank
+                assert parts[above].box.lo[axis] == part.box.hi[axis]
+            elif part.box.size:
+                assert part.box.hi[axis] == (rows, columns)[axis]
+    assert sum(part.box.size for part in parts) == rows * columns
+
+
+def test_a_part_takes_only_what_fits():
+    part = Array("u", (6, 4), np.dtype("f4"), Block(axis=0), 1, 2, halo=1)
+    assert part.padded.shape == (5, 4) and part.local.shape == (3, 4)
+    part.local = np.ones((3, 4), "f4")
+    assert part.padded.sum() == 12
+    for wrong in (np.ones((3, 4)), np.ones((2, 4), "f4"), [[1.0]]):
+        with pytest.raises(Error, match="array 'u': its part on rank 1"):
+            part.local = wrong
+    with pytest.raises(Error, match="halo goes with a Block"):
+        Array("r", (6,), np.dtype("f4"), Replicated(), 0, 2, halo=1)
+    with pytest.raises(Error, match="negative"):
+        Array("r", (6,), np.dtype("f4"), Block(axis=0), 0, 2, halo=-1)
+
+
+def test_importing_dmr_imports_nothing_heavy():
+    code = "import sys, dmr; print([m for m in ('numpy', 'mpi4py', 'h5py', 'click') if m in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+def test_every_public_name_is_there():
+    import dmr
+
+    for name in dmr.__all__:
+        assert getattr(dmr, name) is not None
+    with pytest.raises(AttributeError, match="nothing_like_it"):
+        dmr.nothing_like_it  # noqa: B018
