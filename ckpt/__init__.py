@@ -6,6 +6,7 @@ Knows MPI and HDF5, nothing of schedulers; usable alone, and without MPI by a si
 from __future__ import annotations
 
 from .box import Box
+from .commit import Writer
 from .errors import (
     CheckpointError,
     Damaged,
@@ -17,7 +18,8 @@ from .errors import (
 )
 from .items import ArrayItem, ArraySpec, CheckpointInfo, Item, RngItem, Saved, State, ValueItem
 from .layout import Block, Layout, Replicated
-from .store import Loaded, Store, Writer
+from .load import Loaded, describe_difference
+from .store import Store
 
 __all__ = [
     "ArrayItem",
@@ -42,4 +44,5 @@ __all__ = [
     "Unsupported",
     "ValueItem",
     "Writer",
+    "describe_difference",
 ]

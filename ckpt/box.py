@@ -22,7 +22,7 @@ class Box:
     @property
     def shape(self) -> tuple[int, ...]:
         """Extent along each axis."""
-        return tuple([h - l for l, h in zip(self.lo, self.hi, strict=True)])
+        return tuple([high - low for low, high in zip(self.lo, self.hi, strict=True)])
 
     @property
     def size(self) -> int:
@@ -32,7 +32,7 @@ class Box:
     @property
     def slices(self) -> tuple[slice, ...]:
         """Slices that cut this box out of the global array."""
-        return tuple([slice(l, h) for l, h in zip(self.lo, self.hi, strict=True)])
+        return tuple([slice(low, high) for low, high in zip(self.lo, self.hi, strict=True)])
 
     def overlap(self, other: Box) -> Box | None:
         """Return the common box, None when it is empty."""
@@ -42,4 +42,4 @@ class Box:
 
     def within(self, outer: Box) -> tuple[slice, ...]:
         """Return the slices that cut this box out of an array that holds ``outer``."""
-        return tuple([slice(l - o, h - o) for l, h, o in zip(self.lo, self.hi, outer.lo, strict=True)])
+        return tuple([slice(low - at, high - at) for low, high, at in zip(self.lo, self.hi, outer.lo, strict=True)])

@@ -140,7 +140,7 @@ def _in_hdf5(dtype: np.dtype[Any]) -> bool:
 
 def _ml_dtype(name: str) -> np.dtype[Any]:
     try:
-        import ml_dtypes
+        import ml_dtypes  # type: ignore[import-not-found, unused-ignore]
     except ImportError:
         raise Unsupported(f"the dtype {name} needs the package ml_dtypes: pip install ml_dtypes") from None
     return np.dtype(getattr(ml_dtypes, name))

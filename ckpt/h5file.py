@@ -1,0 +1,183 @@
+"""The HDF5 side of a checkpoint, done by one process: laying a file out, and reading what it holds.
+
+Data is not moved here. A file is laid out with all datasets allocated and none filled; ranks then write at the
+datasets' places.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from . import dtypes
+from .errors import CheckpointError, Damaged
+from .manifest import Manifest, seal
+from .plan import BLOCK
+
+_ESCAPED = {"%": "%25", "/": "%2F", "\0": "%00"}
+
+
+@dataclass(frozen=True)
+class Places:
+    """Offsets in the file of what is written at last."""
+
+    digests: int
+    seal: int
+    size: int
+
+
+def dataset_name(name: str) -> str:
+    """Return a name that HDF5 takes for one link, for any text."""
+    text = "".join(_ESCAPED.get(each, each) for each in name)
+    text = text.encode("utf-8", "surrogatepass").decode("utf-8", "backslashreplace")
+    return {"": "%", ".": "%2E", "..": "%2E%2E"}.get(text, text)
+
+
+def lay_out(path: Path, manifest: Manifest) -> tuple[Manifest, Places]:
+    """Create the file with everything allocated and the manifest in place; return where things are.
+
+    ``offset`` of the arrays is set in the manifest that is returned.
+    """
+    import h5py
+
+    access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
+    access.set_libver_bounds(h5py.h5f.LIBVER_V110, h5py.h5f.LIBVER_V110)
+    access.set_alignment(BLOCK, BLOCK)
+    access.set_fclose_degree(h5py.h5f.CLOSE_STRONG)
+    creation = h5py.h5p.create(h5py.h5p.FILE_CREATE)
+    creation.set_obj_track_times(False)
+    file = h5py.h5f.create(bytes(path), h5py.h5f.ACC_EXCL, creation, access)
+    try:
+        root = h5py.h5g.open(file, b"/")
+        untimed = h5py.h5p.create(h5py.h5p.GROUP_CREATE)
+        untimed.set_obj_track_times(False)
+        group = h5py.h5g.create(root, b"arrays", gcpl=untimed)
+        entries = []
+        for each in manifest.arrays:
+            dtype, more = dtypes.storage(each.dtype)
+            place = _allocate(group, each.dataset, each.shape + more, dtype)
+            entries.append(replace(each, offset=place))
+        manifest = replace(manifest, arrays=tuple(entries))
+        text = manifest.encode()
+        digests = _allocate(root, "digests", (manifest.pieces,), np.dtype("<u8"))
+        sealed = _allocate(root, "seal", (16,), np.dtype("u1"))
+        place = _allocate(root, "manifest", (), np.dtype(f"S{len(text)}"))
+    finally:
+        file.close()
+    with open(path, "r+b") as stream:
+        stream.seek(place)
+        stream.write(text)
+        size = stream.seek(0, 2)
+    return manifest, Places(digests, sealed, size)
+
+
+def _allocate(parent: Any, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
+    import h5py
+
+    creation = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    creation.set_layout(h5py.h5d.CONTIGUOUS)
+    creation.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+    creation.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+    creation.set_obj_track_times(False)
+    link = h5py.h5p.create(h5py.h5p.LINK_CREATE)
+    link.set_char_encoding(h5py.h5t.CSET_UTF8)
+    space = h5py.h5s.create_simple(shape) if shape else h5py.h5s.create(h5py.h5s.SCALAR)
+    kind = h5py.h5t.py_create(dtype, logical=True)
+    made = h5py.h5d.create(parent, None, kind, space, creation)
+    h5py.h5o.link(made, parent, name.encode(), lcpl=link)
+    if math.prod(shape) == 0:
+        return 0
+    offset = made.get_offset()
+    if offset is None:
+        raise CheckpointError(f"HDF5 gave no place to the dataset {name!r}")
+    return int(offset)
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a file holds: manifest, its text, the digests of all pieces, and the file's size in bytes."""
+
+    manifest: Manifest
+    text: bytes
+    digests: npt.NDArray[np.uint64]
+    size: int
+
+
+def read_content(path: Path) -> Content:
+    """Read and verify all but the data.
+
+    Raises
+    ------
+    Damaged
+        When the file is cut short, altered, or no checkpoint.
+    UnknownVersion
+        When it is of a newer format.
+    OSError
+        When the file system says no.
+    """
+    import h5py
+
+    with open(path, "rb") as stream:
+        size = stream.seek(0, 2)
+        stream.seek(0)
+        if stream.read(8) != b"\x89HDF\r\n\x1a\n":
+            raise Damaged(f"{path}: no HDF5 file" if size else f"{path}: empty file")
+    try:
+        with h5py.File(path, "r", **_unlocked()) as file:
+            text = bytes(file["manifest"].asstr("ascii")[()].encode("ascii"))
+            digests = np.array(file["digests"][()], np.uint64)
+            sealed = bytes(file["seal"][()].tobytes())
+    except (OSError, KeyError, RuntimeError, ValueError, TypeError, AttributeError) as error:
+        raise Damaged(f"{path}: HDF5 can't read it ({_one_line(error)})") from None
+    if seal(text, digests) != sealed:
+        raise Damaged(f"{path}: the seal of manifest and digests is broken")
+    try:
+        manifest = Manifest.decode(text)
+    except CheckpointError as error:
+        raise type(error)(f"{path}: {error}") from None
+    if len(digests) != manifest.pieces:
+        raise Damaged(f"{path}: {len(digests)} digests for {manifest.pieces} pieces")
+    for each in manifest.arrays:
+        if each.offset < 0 or each.offset + each.bytes > size:
+            raise Damaged(f"{path}: array {each.name!r} reaches beyond the end of the file")
+    return Content(manifest, text, digests, size)
+
+
+def _unlocked() -> dict[str, Any]:
+    import h5py
+
+    # h5py 3.7 of Debian hides its version module; locking= came with 3.5.
+    return {"locking": False} if "locking" in h5py.File.__init__.__code__.co_varnames else {}
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())
+
+
+def check_structure(path: Path, entries: Sequence[Any]) -> list[str]:
+    """Return what of the HDF5 structure does not agree with the manifest, as sentences."""
+    import h5py
+
+    found = []
+    try:
+        with h5py.File(path, "r", **_unlocked()) as file:
+            for each in entries:
+                try:
+                    data = file["arrays"][each.dataset]
+                    dtype, more = dtypes.storage(each.dtype)
+                    place = data.id.get_offset()
+                    if data.shape != each.shape + more or data.dtype.itemsize != dtype.itemsize:
+                        found.append(f"dataset of array {each.name!r} has shape {data.shape} and dtype {data.dtype}")
+                    elif each.bytes and place != each.offset:
+                        found.append(f"dataset of array {each.name!r} is at {place}, not at {each.offset}")
+                except (OSError, KeyError, RuntimeError, ValueError, TypeError, AttributeError) as error:
+                    found.append(f"dataset of array {each.name!r} can't be read ({_one_line(error)})")
+    except OSError as error:
+        found.append(f"HDF5 can't read it ({_one_line(error)})")
+    return found

@@ -1,0 +1,175 @@
+"""The manifest: what a checkpoint holds and where, as JSON in the file, under a seal."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from . import dtypes
+from .errors import CheckpointError, Damaged, UnknownVersion
+from .layout import Layout, layout_from_json
+from .plan import elements_per_piece, piece_count
+
+FORMAT = "dmr-checkpoint"
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class ArrayEntry:
+    """One array of the file.
+
+    ``dataset`` is its name in ``/arrays``, ``offset`` where its bytes begin in the file, ``first`` the index of
+    its first piece's digest.
+    """
+
+    name: str
+    dataset: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    layout: Layout
+    offset: int
+    first: int
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+    @property
+    def pieces(self) -> int:
+        return piece_count(self.size, self.dtype.itemsize)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "dataset": self.dataset,
+            "shape": list(self.shape),
+            "dtype": dtypes.to_json(self.dtype, self.name),
+            "layout": self.layout.to_json(),
+            "offset": self.offset,
+            "bytes": self.bytes,
+            "piece": elements_per_piece(self.dtype.itemsize) if self.dtype.itemsize else 0,
+            "first": self.first,
+            "pieces": self.pieces,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> ArrayEntry:
+        entry = cls(
+            str(data["name"]),
+            str(data["dataset"]),
+            tuple(int(each) for each in data["shape"]),
+            dtypes.from_json(data["dtype"]),
+            layout_from_json(data["layout"]),
+            int(data["offset"]),
+            int(data["first"]),
+        )
+        piece = elements_per_piece(entry.dtype.itemsize) if entry.dtype.itemsize else 0
+        if (entry.bytes, piece, entry.pieces) != (data["bytes"], data["piece"], data["pieces"]):
+            raise Damaged(f"array {entry.name!r} has sizes that don't fit each other")
+        return entry
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a checkpoint holds. ``values``, ``rngs`` and ``info`` are in the JSON form of `values.encode`."""
+
+    step: int
+    generation: int
+    run: str
+    token: str
+    ranks: int
+    info: Any
+    arrays: tuple[ArrayEntry, ...]
+    values: Mapping[str, Any]
+    rngs: Mapping[str, Any]
+
+    @property
+    def pieces(self) -> int:
+        """Number of pieces of all arrays."""
+        return sum(each.pieces for each in self.arrays)
+
+    def encode(self) -> bytes:
+        """Return the manifest as ASCII JSON."""
+        return json.dumps(
+            {
+                "format": FORMAT,
+                "version": VERSION,
+                "step": self.step,
+                "generation": self.generation,
+                "run": self.run,
+                "token": self.token,
+                "ranks": self.ranks,
+                "info": self.info,
+                "arrays": [each.to_json() for each in self.arrays],
+                "values": dict(self.values),
+                "rngs": dict(self.rngs),
+            },
+            allow_nan=False,
+        ).encode("ascii")
+
+    @classmethod
+    def decode(cls, text: bytes) -> Manifest:
+        """Read a manifest.
+
+        Raises
+        ------
+        UnknownVersion
+            When a later version of this package wrote it.
+        Damaged
+            When it is none.
+        """
+        try:
+            data = json.loads(text)
+            if data["format"] != FORMAT:
+                raise ValueError(f"format {data['format']!r}")
+            if data["version"] > VERSION:
+                raise UnknownVersion(
+                    f"the checkpoint is of format version {data['version']}, and this version of dmr reads up to "
+                    f"{VERSION}: update dmr"
+                )
+            found = cls(
+                int(data["step"]),
+                int(data["generation"]),
+                str(data["run"]),
+                str(data["token"]),
+                int(data["ranks"]),
+                data["info"],
+                tuple(ArrayEntry.from_json(each) for each in data["arrays"]),
+                dict(data["values"]),
+                dict(data["rngs"]),
+            )
+        except CheckpointError:
+            raise
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
+            raise Damaged(f"the manifest is malformed ({error!r})") from None
+        first = 0
+        for each in found.arrays:
+            if each.first != first:
+                raise Damaged(f"the digests of array {each.name!r} are out of place")
+            first += each.pieces
+        return found
+
+
+def digest(data: Any) -> int:
+    """Return the 64-bit XXH3 digest of bytes."""
+    return xxhash.xxh3_64_intdigest(data)
+
+
+def seal(manifest: bytes, digests: npt.NDArray[np.uint64]) -> bytes:
+    """Return the 16 bytes that seal a manifest and the digests of all pieces."""
+    hasher = xxhash.xxh3_128()
+    hasher.update(len(manifest).to_bytes(8, "little"))
+    hasher.update(manifest)
+    hasher.update(digests.astype("<u8").tobytes())
+    return hasher.digest()

@@ -1,0 +1,216 @@
+"""Who writes and who reads which bytes: pure, from shapes and numbers of ranks alone.
+
+The data of an array stands in the file in C order. It is cut into *pieces* of consecutive elements, the same
+whatever the layout and the number of ranks. On a save, each piece is put together, digested and written by one
+rank, its owner; on a load it is read and verified by one rank. Where a layout puts the elements of
+a piece on several ranks, these exchange them with the owner.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from .box import Box
+
+PIECE = 4 << 20
+"""Size of a piece, in bytes; elements are never cut, so that pieces of huge elements are larger."""
+BLOCK = 4096
+"""Arrays of at least this size begin at a multiple of it in the file, so that pieces can be written unbuffered."""
+ROUND = 16 << 20
+"""How much a rank puts together in one round of exchange, in bytes."""
+
+Ints = npt.NDArray[np.int64]
+
+
+def elements_per_piece(itemsize: int) -> int:
+    """Return how many elements a piece has: whole blocks of the file where that makes pieces near `PIECE`."""
+    unit = math.lcm(itemsize, BLOCK)
+    return PIECE // unit * unit // itemsize if unit <= PIECE else max(1, PIECE // itemsize)
+
+
+def window(shape: tuple[int, ...], lo: int, hi: int) -> list[Box]:
+    """Return the boxes that make up elements ``lo`` to ``hi`` in C order, in this order; at most ``2 ndim - 1``."""
+    if lo >= hi:
+        return []
+    if len(shape) <= 1:
+        return [Box((lo,), (hi,)) if shape else Box((), ())]
+    inner = shape[1:]
+    stride = math.prod(inner)
+    (first, skip), (last, more) = divmod(lo, stride), divmod(hi, stride)
+
+    def rows(row: int, begin: int, end: int) -> list[Box]:
+        return [Box((row, *box.lo), (row + 1, *box.hi)) for box in window(inner, begin, end)]
+
+    if first == last:
+        return rows(first, skip, more)
+    found = []
+    if skip:
+        found += rows(first, skip, stride)
+        first += 1
+    if last > first:
+        found.append(Box((first, *[0] * len(inner)), (last, *inner)))
+    return found + rows(last, 0, more)
+
+
+def bounds_of(shape: tuple[int, ...], boxes: Sequence[Sequence[Box]]) -> list[int] | None:
+    """Return the C-order bounds between ranks when each holds one run of elements and they are in order.
+
+    That is so for blocks along the first axis. ``len(boxes) + 1`` bounds, None for any other layout.
+    """
+    bounds = [0]
+    for each in boxes:
+        held = [box for box in each if box.size]
+        if len(held) > 1:
+            return None
+        for box in held:
+            partial = [axis for axis, n in enumerate(shape) if box.lo[axis] != 0 or box.hi[axis] != n]
+            if partial and any(box.hi[axis] - box.lo[axis] != 1 for axis in range(partial[-1])):
+                return None
+            first = 0
+            for lo, n in zip(box.lo, shape, strict=True):
+                first = first * n + lo
+            if first != bounds[-1]:
+                return None
+        bounds.append(bounds[-1] + sum(box.size for box in held))
+    return bounds if bounds[-1] == math.prod(shape) else None
+
+
+@dataclass(frozen=True, eq=False)
+class ArrayPlan:
+    """How one array is moved.
+
+    Parameters
+    ----------
+    shape, itemsize
+        Global shape; bytes an element.
+    owners
+        Rank that puts together, or reads, each piece.
+    mixed
+        Whether a piece takes elements from, or has elements for, ranks beside its owner.
+    """
+
+    shape: tuple[int, ...]
+    itemsize: int
+    owners: Ints
+    mixed: npt.NDArray[np.bool_]
+
+    @cached_property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @cached_property
+    def per_piece(self) -> int:
+        return elements_per_piece(self.itemsize)
+
+    def span(self, piece: int) -> tuple[int, int]:
+        """Return the range of elements of a piece, in C order."""
+        return piece * self.per_piece, min((piece + 1) * self.per_piece, self.size)
+
+    def boxes(self, piece: int) -> list[Box]:
+        return window(self.shape, *self.span(piece))
+
+
+def piece_count(size: int, itemsize: int) -> int:
+    """Return how many pieces ``size`` elements make."""
+    return -(-size // elements_per_piece(itemsize)) if size and itemsize else 0
+
+
+@dataclass(frozen=True)
+class Moved:
+    """One array as the planner sees it.
+
+    ``bounds`` are those of `bounds_of`; ``everywhere`` says that every rank holds the whole array.
+    """
+
+    shape: tuple[int, ...]
+    itemsize: int
+    bounds: list[int] | None
+    everywhere: bool = False
+
+
+def plan(arrays: Sequence[Moved], ranks: int) -> list[ArrayPlan]:
+    """Choose an owner for each piece.
+
+    Where ranks hold runs of the file's order, the owner is the one that holds the middle of the piece, so
+    that only pieces at a boundary are exchanged. Elsewhere pieces are dealt out evenly in the order of the
+    file; arrays of fewer pieces than ranks are dealt out together, so that many small ones are shared evenly.
+    """
+    counts = [piece_count(math.prod(each.shape), each.itemsize) for each in arrays]
+    small = [count < ranks for count in counts]
+    total = sum(math.prod(each.shape) * each.itemsize for each, is_small in zip(arrays, small, strict=True) if is_small)
+    before = 0
+    found = []
+    for each, count, is_small in zip(arrays, counts, small, strict=True):
+        size = math.prod(each.shape)
+        lo = np.arange(count, dtype=np.int64) * elements_per_piece(each.itemsize) if count else np.zeros(0, np.int64)
+        hi = np.minimum(lo + elements_per_piece(each.itemsize), size) if count else lo
+        if is_small:
+            owners = (before + (lo + hi) * each.itemsize // 2) * ranks // max(total, 1)
+            before += size * each.itemsize
+        elif each.bounds is not None and not each.everywhere:
+            owners = np.searchsorted(np.asarray(each.bounds), (lo + hi) // 2, side="right").astype(np.int64) - 1
+        else:
+            owners = (lo + hi) // 2 * ranks // max(size, 1)
+        if each.everywhere or ranks == 1:
+            mixed = np.zeros(count, bool)
+        elif each.bounds is not None:
+            bounds = np.asarray(each.bounds)
+            mixed = (lo < bounds[owners]) | (hi > bounds[owners + 1])
+        else:
+            mixed = np.ones(count, bool)
+        found.append(ArrayPlan(each.shape, each.itemsize, owners, mixed))
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Rounds:
+    """The mixed pieces of all arrays, sorted by round; entry ``i`` is piece ``piece[i]`` of array ``array[i]``."""
+
+    array: Ints
+    piece: Ints
+    owner: Ints
+    lo: Ints
+    hi: Ints
+    starts: Ints
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+
+def rounds(plans: Sequence[ArrayPlan], ranks: int) -> Rounds:
+    """Arrange the mixed pieces so that no rank owns more than `ROUND` bytes (or one piece) of them in a round."""
+    chosen = [np.flatnonzero(each.mixed) for each in plans]
+    array = np.repeat(np.arange(len(plans), dtype=np.int64), [len(each) for each in chosen])
+    piece = np.concatenate([np.zeros(0, np.int64), *chosen])
+    here = [(each, which) for each, which in zip(plans, chosen, strict=True) if len(which)]
+    none = np.zeros(0, np.int64)
+    owner = np.concatenate([none, *(each.owners[which] for each, which in here)])
+    lo = np.concatenate([none, *(which * each.per_piece for each, which in here)])
+    hi = np.concatenate([none, *(np.minimum((which + 1) * each.per_piece, each.size) for each, which in here)])
+    itemsize = np.array([each.itemsize for each in plans], np.int64)
+    size = (hi - lo) * itemsize[array]
+    number = np.zeros(len(piece), np.int64)
+    for rank in range(ranks):
+        mine = np.flatnonzero(owner == rank)
+        number[mine] = _round_numbers(size[mine])
+    order = np.lexsort((np.arange(len(piece)), owner, number))
+    count = int(number.max()) + 1 if len(piece) else 0
+    starts = np.searchsorted(number[order], np.arange(count + 1))
+    return Rounds(array[order], piece[order], owner[order], lo[order], hi[order], starts.astype(np.int64))
+
+
+def _round_numbers(sizes: Ints) -> Ints:
+    number = np.zeros(len(sizes), np.int64)
+    current = filled = 0
+    for place, size in enumerate(sizes.tolist()):
+        if filled and filled + size > ROUND:
+            current, filled = current + 1, 0
+        filled += size
+        number[place] = current
+    return number
