@@ -28,7 +28,8 @@ class Spec:
         Processors that a node says it has, whatever the machine's are.
     partitions : sequence of str
         One partition each, ``NAME [KEY=VALUE …]`` in slurm.conf's words. Without ``Nodes=`` a partition has
-        all nodes; the first one is the default unless one says ``Default=YES``.
+        all nodes, without ``OverSubscribe=`` it gives whole nodes to one job, as large machines do; the first
+        one is the default unless one says ``Default=YES``.
     config : sequence of str
         Lines of slurm.conf, which replace the private cluster's own by their keyword.
     accounting : bool
@@ -192,7 +193,7 @@ def _partitions(partitions: Sequence[str]) -> list[str]:
     lines = []
     for place, text in enumerate(partitions):
         name, _, options = text.strip().removeprefix("PartitionName=").partition(" ")
-        defaults = {"Nodes": "ALL", "MaxTime": "INFINITE", "State": "UP"}
+        defaults = {"Nodes": "ALL", "OverSubscribe": "EXCLUSIVE", "MaxTime": "INFINITE", "State": "UP"}
         if place == 0 and not chosen:
             defaults["Default"] = "YES"
         given = {word.split("=", 1)[0].lower() for word in options.split()}

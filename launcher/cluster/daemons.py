@@ -40,7 +40,7 @@ def start(
     started.returncode = 0  # its end is watched in /proc; without this, Popen complains when it is collected
     found = identify(started.pid)
     if found is None:
-        raise ClusterError(f"{name} ended at once: {tail(folder, name)}")
+        raise ClusterError(f"{name} ended by itself; its last words:\n{tail(folder, name)}")
     return found
 
 
@@ -72,7 +72,7 @@ def slurmd(tools: Tools, folder: Path, node: str) -> list[str]:
 
 def tail(folder: Path, name: str, lines: int = 8) -> str:
     """Return the last lines that a daemon said, for an error's text."""
-    for path in (folder / "log" / f"{name}.log", folder / "log" / f"{name}.err"):
+    for path in (folder / "log" / f"{name}.err", folder / "log" / f"{name}.log"):
         try:
             text = path.read_text(errors="replace").strip()
         except OSError:
