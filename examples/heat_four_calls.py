@@ -32,7 +32,7 @@ def main(tolerance):
         change = run.comm.allreduce(abs(moved).max(initial=0.0), MPI.MAX)
 
     whole = u.gather(run.comm)
-    if run.rank == 0:
+    if whole is not None:
         print(f"at rest after {turns.value} turns, warmest: {whole.max():.12f}")
     dmr.finalize()
 

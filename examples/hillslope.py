@@ -75,7 +75,7 @@ def jacksboro() -> tuple[Field, tuple[float, float]]:
     """Return the elevations in metres, north first, and the spacing of rows and columns in metres."""
     from matplotlib.cbook import get_sample_data
 
-    with get_sample_data("jacksboro_fault_dem.npz") as model:
+    with np.load(get_sample_data("jacksboro_fault_dem.npz", asfileobj=False)) as model:
         elevation = model["elevation"].astype("f8")
         degree = 111_200.0
         latitude = math.radians((float(model["ymin"]) + float(model["ymax"])) / 2)
