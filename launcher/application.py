@@ -124,7 +124,9 @@ class Application:
 
     # -- what is asked of them
 
-    def ask(self, action: Action, *, nodes: int | None = None, reason: str = "", within: float | None = None) -> Control:
+    def ask(
+        self, action: Action, *, nodes: int | None = None, reason: str = "", within: float | None = None
+    ) -> Control:
         """Write a request; the ranks are killed when they have not left in time.
 
         Parameters
@@ -138,6 +140,12 @@ class Application:
         self._deadline = None if action == "checkpoint" else deadline
         self._extended = within is not None
         return self.control
+
+    def end_within(self, seconds: float, why: str) -> None:
+        """Tell ranks that take no requests to end, and kill them when they have not in time."""
+        self.killed = self.killed or why
+        self._deadline, self._extended = self._clock() + seconds, True
+        self.ranks.terminate()
 
     def patience(self) -> float:
         """Return the seconds that a request may take."""

@@ -8,8 +8,8 @@ A successor does not compute before it holds the next lease. It takes it
 It ends without taking over
 
 - when its token was cancelled in the ledger: the run goes on elsewhere;
-- when the run has finished, or was told to end (``stopping``) in the owner's generation: a user who cancels or stops the
-  run stops its successor, too (``stopping`` is on disk before anything else is done about a signal);
+- when the run has finished, or was told to end (``stopping``) in the owner's generation: a user who cancels or stops
+  the run stops its successor, too (``stopping`` is on disk before anything else is done about a signal);
 - when the owner is dead without a word, and the scheduler says that its job was cancelled: that is a user's scancel
   which the launcher did not live to record. A launcher that leaves by cancelling its own job has written
   ``released`` before. If the scheduler knows nothing of the job, it is taken to have died otherwise.
@@ -97,16 +97,17 @@ class Arrival:
             return Turn("unwanted", reason="the run has no owner: it was never started")
         if owner.token == self.token:
             return self._again(owner)
-        history = read_history(self.run.events())
+        history = read_history(self.run.events(skip=("decided",)))
         if (turn := self._told_to_end(owner, history)) is not None:
             return turn
         released = any(
-            each.get("event") == "released" and each.get("token") == self.token for each in self.run.events(owner.number)
+            each.get("event") == "released" and each.get("token") == self.token
+            for each in self.run.events(owner.number)
         )
         if released or self._owner_is_gone(owner):
             return self._take(owner, "released to this job" if released else "the launcher before is gone")
         if self._clock() - self._began > LONGEST_WAIT:
-            return Turn("unwanted", reason=f"{owner.describe()} did not hand the run over in {LONGEST_WAIT / 60:.0f} min")
+            return Turn("unwanted", reason=f"{owner.describe()} did not hand over in {LONGEST_WAIT / 60:.0f} min")
         return None
 
     def _told_to_end(self, owner: Owner, history: History) -> Turn | None:

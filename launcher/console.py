@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from pathlib import Path
@@ -15,7 +16,6 @@ class Console:
     def __init__(self, level: int = NORMAL) -> None:
         self.level = level
         self._log: Path | None = None
-        self.prefix = ""
 
     def to_run(self, folder: Path) -> None:
         """From now on keep a log in this run directory."""
@@ -36,13 +36,9 @@ class Console:
     def _write(self, text: str, level: int) -> None:
         if self._log is not None:
             stamp = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-            try:
-                with open(self._log, "a") as stream:
-                    stream.write(f"{stamp} {self.prefix}{text}\n")
-            except OSError:
-                pass  # a full file system must not end the run; the line is on standard error
+            # A full file system must not end the run; the line is on standard error.
+            with contextlib.suppress(OSError), open(self._log, "a") as stream:
+                stream.write(f"{stamp} {text}\n")
         if level <= self.level:
-            try:
-                print(f"dmr-launch: {self.prefix}{text}", file=sys.stderr, flush=True)
-            except OSError:
-                pass  # nobody reads any more
+            with contextlib.suppress(OSError):  # nobody reads any more
+                print(f"dmr-launch: {text}", file=sys.stderr, flush=True)

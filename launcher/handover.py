@@ -21,11 +21,13 @@ from .hooks import reached
 from .rundir import ENV_GENERATION, ENV_RUN_DIR, ENV_TOKEN, RunDir, new_token
 
 HOPELESS = frozenset(
-    """BadConstraints DependencyNeverSatisfied PartitionNodeLimit PartitionTimeLimit AccountNotAllowed QOSNotAllowed
-    InvalidAccount InvalidQOS AssocMaxNodePerJobLimit QOSMaxNodePerJobLimit AssocMaxCpuPerJobLimit
-    QOSMaxCpuPerJobLimit AssocMaxWallDurationPerJobLimit QOSMaxWallDurationPerJobLimit AssocGrpNodeLimit
-    QOSGrpNodeLimit MaxNodePerAccount PartitionInactive""".split()
-)
+    {
+        "AccountNotAllowed", "AssocGrpNodeLimit", "AssocMaxCpuPerJobLimit", "AssocMaxNodePerJobLimit",
+        "AssocMaxWallDurationPerJobLimit", "BadConstraints", "DependencyNeverSatisfied", "InvalidAccount", "InvalidQOS",
+        "MaxNodePerAccount", "PartitionInactive", "PartitionNodeLimit", "PartitionTimeLimit", "QOSGrpNodeLimit",
+        "QOSMaxCpuPerJobLimit", "QOSMaxNodePerJobLimit", "QOSMaxWallDurationPerJobLimit", "QOSNotAllowed",
+    }
+)  # fmt: skip
 """Reasons with which a job would pend for ever, whatever becomes free."""
 
 LOOK_FOR_LOST = 30.0
@@ -59,7 +61,7 @@ class Successors:
     Parameters
     ----------
     record
-        Appends an event to the ledger of the generation that this launcher now is.
+        Appends an event to the ledger of the generation that this launcher now is; False when it can't.
     """
 
     def __init__(
@@ -68,7 +70,7 @@ class Successors:
         run_id: str,
         engine: Engine,
         console: Console,
-        record: Callable[..., None],
+        record: Callable[..., bool],
         clock: Callable[[], float],
     ) -> None:
         self.run, self.run_id, self.engine, self.console = run, run_id, engine, console
@@ -93,7 +95,8 @@ class Successors:
         environment = {ENV_RUN_DIR: str(self.run.folder), ENV_GENERATION: str(number), ENV_TOKEN: token}
         successor = Successor(token, number, nodes, self._clock(), name, after=after)
         fields = {"token": token, "successor": number, "name": name, "nodes": list(nodes), "after": after, "by": by}
-        self.record("submitted", job=None, reason=reason, **fields)
+        if not self.record("submitted", job=None, reason=reason, **fields):
+            return False  # without a record nobody could find it again, or stop it
         reached("submitting", owner)
         self.current = successor
         try:
@@ -106,7 +109,7 @@ class Successors:
             return False
         except Unanswered as error:
             self._next_look = self._clock() + LOOK_FOR_LOST / 3
-            self.console.warn(f"no answer to the submission of a job with {_span(nodes)} nodes; looking for it: {error}")
+            self.console.warn(f"no answer to the submission of {_span(nodes)} nodes; looking for it: {error}")
             return True
         except EngineError as error:
             self.refused_until = self._clock() + 300.0
@@ -176,7 +179,7 @@ class Successors:
         if job is None:
             info = self.engine.job(successor.job)
             if info.state == "ended" and not self.arrived():
-                self.console.say(f"the successor, job {successor.job}, is gone without having started: going on as it is")
+                self.console.say(f"the successor, job {successor.job}, is gone without a start: going on as it is")
                 self._drop(f"ended before it took over: {info.reason or 'cancelled'}")
             return
         if job.state == "pending" and job.reason.strip("()").split(",")[0] in HOPELESS:

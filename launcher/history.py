@@ -135,7 +135,7 @@ class History:
         return tuple((s.nodes[1], s.started - s.submitted) for s in self.successors if s.started is not None)
 
     def node_hours(self, now: float) -> float:
-        """Return node-hours of all generations; one without a recorded end counts until ``now``, or until the next began."""
+        """Return node-hours of all generations; one without an end counts until ``now``, or until the next began."""
         total = 0.0
         for index, each in enumerate(self.generations):
             following = self.generations[index + 1].start if index + 1 < len(self.generations) else now

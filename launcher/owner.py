@@ -89,7 +89,8 @@ class OwnerWatch:
         self.run, self.owner, self.engine = run, owner, engine
         self.info: JobInfo | None = None
         """What the scheduler last said of the owner's job."""
-        self._before = owner.job is not None and owner.job == my_job and int(owner.lease.get("restarts", 0)) < my_restarts
+        same_job = owner.job is not None and owner.job == my_job
+        self._before = same_job and int(owner.lease.get("restarts", 0)) < my_restarts
         self._clock = clock
         self._began = clock()
         self._asked: float | None = None

@@ -29,7 +29,7 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -343,13 +343,13 @@ class RunDir:
         finally:
             os.close(handle)
 
-    def events(self, generation: int | None = None) -> list[dict[str, Any]]:
+    def events(self, generation: int | None = None, skip: Sequence[str] = ()) -> list[dict[str, Any]]:
         """Return the ledger's events of one or of all generations, by generation, then in order of time.
 
-        A last line that a crash cut short is passed over.
+        A line that a crash cut short is passed over, and so are, unread, the events named in ``skip``.
         """
         pattern = "*.jsonl" if generation is None else f"{generation:04d}*.jsonl"
-        found = [event for path in sorted((self.folder / "ledger").glob(pattern)) for event in _lines(path)]
+        found = [event for path in sorted((self.folder / "ledger").glob(pattern)) for event in _lines(path, skip)]
         return sorted(found, key=lambda event: (event.get("generation", 0), event.get("time", 0.0)))
 
     # -- failure: the first rank to fail speaks
@@ -420,9 +420,12 @@ def _read_json(path: Path) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
+def _lines(path: Path, skip: Sequence[str]) -> Iterator[dict[str, Any]]:
+    marks = tuple(f'"event": "{name}"' for name in skip)
     with open(path) as stream:
         for line in stream:
+            if any(mark in line[:160] for mark in marks):
+                continue
             try:
                 found = json.loads(line)
             except ValueError:

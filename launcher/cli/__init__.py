@@ -11,7 +11,7 @@ import importlib
 import json
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 import click
@@ -28,7 +28,7 @@ class UserError(click.ClickException):
 
     def __init__(self, message: str, exit_code: int = EXIT_FAILED) -> None:
         super().__init__(message)
-        self.exit_code = exit_code
+        self.status = exit_code
 
     def show(self, file: Any = None) -> None:
         click.echo(f"{_program()}: {self.message}", file=file or sys.stderr, err=True)
@@ -49,7 +49,7 @@ def run_command(command: click.Command, name: str) -> NoReturn:
         sys.exit(status if isinstance(status, int) else 0)
     except UserError as error:
         error.show()
-        sys.exit(error.exit_code)
+        sys.exit(error.status)
     except click.exceptions.Exit as error:
         sys.exit(error.exit_code)
     except click.UsageError as error:
@@ -198,7 +198,7 @@ def print_json(value: Any) -> None:
     click.echo(json.dumps(value, indent=2, default=_plain))
 
 
-def print_table(rows: list[tuple[str, ...]], *, right: str = "") -> None:
+def print_table(rows: Sequence[tuple[str, ...]], *, right: str = "") -> None:
     """Print rows of text in columns; ``right`` has an ``r`` at the place of each column that is aligned right."""
     if not rows:
         return

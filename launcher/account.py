@@ -1,0 +1,112 @@
+"""A launcher's place in its run: the lease it holds, the ledger it writes, the history up to now."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
+
+from .console import Console
+from .handover import Successor
+from .history import History, read_history
+from .hooks import reached
+from .owner import BEAT, lease_content, slurm_restarts
+from .rundir import LauncherState, RunDir, new_token
+
+LOOK_AT_LEASES = 1.0
+
+
+class Fenced(Exception):
+    """Another launcher has taken over the run."""
+
+
+class Account:
+    """Keeps the books of the generation that this launcher now is."""
+
+    def __init__(self, run: RunDir, console: Console, clock: Callable[[], float] = time.time) -> None:
+        self.run, self.console, self.clock = run, console, clock
+        self.number, self.token = 0, ""
+        self.launched = False
+        """Whether ranks were started under this lease."""
+        self.history: History = read_history(())
+        self._control = 0
+        self._beat = 0.0
+        self._looked = 0.0
+        self._full = False
+
+    def open(self, number: int, token: str) -> None:
+        """Begin with a lease that was taken."""
+        self.number, self.token = number, token
+        self.reread()
+        control = self.run.read_control()
+        self._control = max(self.history.last_control, control.id if control else 0)
+        reached("leased", number)
+
+    def next_generation(self, job: str | None) -> None:
+        """Take the next lease, so that each start of ranks has one of its own.
+
+        Raises
+        ------
+        Fenced
+            When somebody else holds it.
+        """
+        token = new_token()
+        if not self.run.take_lease(self.number + 1, lease_content(token, job, slurm_restarts())):
+            raise Fenced
+        self.number, self.token, self.launched = self.number + 1, token, False
+        reached("leased", self.number)
+
+    def record(self, event: str, **fields: Any) -> bool:
+        """Append to the ledger of this generation; False when that was not possible."""
+        try:
+            self.run.append(self.number, event, **fields)
+        except OSError as error:
+            if not self._full:
+                self.console.warn(f"can't write to {self.run.folder}: {error.strerror}; going on without records")
+            self._full = True
+            return False
+        self._full = False
+        return True
+
+    def reread(self) -> None:
+        """Bring the history up to date."""
+        self.history = read_history(self.run.events(skip=("decided",)))
+
+    def next_control(self) -> int:
+        """Return the id of the next request."""
+        self._control += 1
+        return self._control
+
+    def beat(self, nodes: int, successor: Successor | None, queries: int, *, now: bool = False) -> None:
+        """Renew the sign of life when it is due, which also tells the application and `dmr status` what waits."""
+        moment = self.clock()
+        if not now and 0 <= moment - self._beat < BEAT:
+            return
+        self._beat = moment
+        state = LauncherState(
+            self.number, moment, os.getpid(), socket.gethostname(), nodes, self.history.resizes,
+            successor.nodes[1] if successor else None, successor.job if successor else None,
+            successor.number if successor else None, successor.submitted if successor else None, queries,
+        )  # fmt: skip
+        try:
+            self.run.write_launcher(state)
+        except OSError:
+            return
+
+    def refuse_fence(self) -> None:
+        """Make sure that nobody has taken over.
+
+        Raises
+        ------
+        Fenced
+            When somebody has.
+        """
+        moment = self.clock()
+        if 0 <= moment - self._looked < LOOK_AT_LEASES:
+            return
+        self._looked = moment
+        leases = self.run.leases()
+        if leases and leases[-1] > self.number:
+            raise Fenced

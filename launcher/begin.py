@@ -1,0 +1,225 @@
+"""How a launcher comes to a run: a fresh one, as its successor, requeued, or to resume it. Ends in a lease."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import exits
+from .arrival import Arrival, Turn
+from .console import Console
+from .engine import Engine, EngineError
+from .history import read_history
+from .hooks import reached
+from .interrupts import Interrupts
+from .leave import leave_job
+from .options import RunOptions
+from .owner import OwnerWatch, lease_content, owner_of, slurm_restarts
+from .rundir import ENV_GENERATION, ENV_NODES, ENV_RUN_DIR, ENV_TOKEN, RunDir, RunDirError, new_token
+from .supervisor import Supervisor
+
+RUNS = Path("dmr-runs")
+"""Where runs are kept by default, below the working directory."""
+
+
+class Refused(RunDirError):
+    """This launcher must not touch the run; the text says why."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What the environment of a successor says: the run, and the token that it was submitted under."""
+
+    run: RunDir
+    number: int
+    token: str
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str]) -> Claim | None:
+        """Return the claim of this job, None when it is nobody's successor.
+
+        Raises
+        ------
+        Refused
+            When this process runs inside a malleable program, or the variables are damaged.
+        """
+        if ENV_RUN_DIR not in environ:
+            return None
+        if ENV_NODES in environ:
+            raise Refused(
+                f"dmr-launch was started inside a program that dmr-launch runs ({environ[ENV_RUN_DIR]}): "
+                f"runs don't nest; unset {ENV_RUN_DIR} if that is what you want"
+            )
+        try:
+            return cls(RunDir(Path(environ[ENV_RUN_DIR])), int(environ[ENV_GENERATION]), environ[ENV_TOKEN])
+        except (KeyError, ValueError) as error:
+            raise Refused(
+                f"{ENV_RUN_DIR} is set, but {error} is missing or malformed beside it; unset it to start a new run"
+            ) from None
+
+
+def run_name(command: Sequence[str], job: str | None, now: float) -> str:
+    """Return a name for a run: the program's, and the job's number or the time."""
+    words = [word for word in command if not word.startswith("-")]
+    scripts = [word for word in words if word.endswith(".py")]
+    modules = [after for word, after in zip(command, command[1:], strict=False) if word == "-m"]
+    stem = Path((scripts or modules or words or ["run"])[0]).name.removesuffix(".py")
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", stem)[:40].strip("-.") or "run"
+    return f"{stem}-{job or time.strftime('%Y%m%d-%H%M%S', time.localtime(now))}"
+
+
+def free_folder(parent: Path, name: str) -> Path:
+    """Return a folder of that name that holds no run yet."""
+    folder, count = parent / name, 1
+    while (folder / "run.json").exists():
+        count += 1
+        folder = parent / f"{name}-{count}"
+    return folder
+
+
+def find_run(text: str) -> RunDir:
+    """Return the run that a user means: a run directory, or the name of one below ``dmr-runs``.
+
+    Raises
+    ------
+    RunDirError
+        When there is none.
+    """
+    for folder in (Path(text), RUNS / text):
+        if (folder / "run.json").exists():
+            return RunDir(folder.absolute())
+    known = sorted(path.parent.name for path in RUNS.glob("*/run.json"))
+    hint = f"; there {'is' if len(known) == 1 else 'are'} {', '.join(known[-5:])}" if known else ""
+    raise RunDirError(f"there is no run {text!r} here or below {RUNS}/{hint}")
+
+
+def begin(folder: Path, options: RunOptions, engine: Engine, console: Console) -> int:
+    """Create a run and supervise it; returns the exit status."""
+    held = engine.allocation()
+    run = RunDir.create(folder, {**options.to_json(), "created": time.time(), "engine_used": engine.name})
+    console.to_run(run.folder)
+    token = new_token()
+    if not run.take_lease(1, lease_content(token, held.job, slurm_restarts())):
+        raise Refused(f"{run.folder} has just been taken by another launcher")
+    run.append(1, "created", run=options.run, nodes=len(held.nodes), command=list(options.command))
+    reached("created", 1)
+    console.say(f"run {options.run} in {run.folder}")
+    return Supervisor(run, options, engine, console).run(1, token, "fresh")
+
+
+def requeued(run: RunDir, job: str | None, restarts: int) -> Claim | None:
+    """Return the claim of a job that held this run before it was requeued, None when it did not."""
+    owner = owner_of(run)
+    if owner is None or job is None or owner.job != job or int(owner.lease.get("restarts", 0)) >= restarts:
+        return None
+    return Claim(run, owner.number, owner.token)
+
+
+def arrive(claim: Claim, command: Sequence[str], options: RunOptions, engine: Engine, console: Console) -> int:
+    """Take over a run as its successor, or end; returns the exit status.
+
+    Raises
+    ------
+    Refused
+        When this job runs another command than the run's.
+    """
+    run = claim.run
+    if tuple(command) != options.command:
+        raise Refused(
+            f"this job was submitted to continue {run.folder}, which runs {' '.join(options.command)!r}, "
+            f"not {' '.join(command)!r}; keep one dmr-launch to a job script"
+        )
+    console.to_run(run.folder)
+    allocation = engine.allocation()
+    arrival = Arrival(
+        run, engine, console, claim.token, claim.number, job=allocation.job, restarts=slurm_restarts()
+    )
+    with Interrupts() as interrupts:
+        arrival.announce(len(allocation.nodes), os.uname().nodename)
+        turn = _wait_for(arrival, interrupts)
+        if turn is None:
+            arrival.withdraw("ended while it waited for its turn")
+            return exits.of_signal(interrupts.signal)
+        if turn.verdict != "go":
+            console.say(f"not taking over: {turn.reason}")
+            return leave_job(engine, allocation.job, options.after_handover, console, interrupts)
+    cause = _cause(run, claim.token, turn)
+    reached("taken", turn.number)
+    return Supervisor(run, options, engine, console).run(turn.number, claim.token, cause)
+
+
+def _wait_for(arrival: Arrival, interrupts: Interrupts) -> Turn | None:
+    while not interrupts.count:
+        if (turn := arrival.step()) is not None:
+            return turn
+        time.sleep(0.2)
+    return None
+
+
+def _cause(run: RunDir, token: str, turn: Turn) -> str:
+    if turn.reason == "requeued":
+        return "requeue"
+    history = read_history(run.events(skip=("decided",)))
+    if history.last is not None and history.last.why in ("expand", "shrink", "moved", "time limit"):
+        return history.last.why
+    return "takeover"
+
+
+def assess(run: RunDir, engine: Engine | None, job: str | None) -> int:
+    """Return the number of the owner that can be followed.
+
+    Raises
+    ------
+    Refused
+        When the run has finished, or its launcher lives.
+    """
+    owner = owner_of(run)
+    if owner is None:
+        raise Refused(f"{run.folder} was never started: start it with dmr-launch in another folder")
+    history = read_history(run.events(skip=("decided",)))
+    if history.finished:
+        raise Refused(f"{run.folder} has finished; there is nothing to resume")
+    watch = OwnerWatch(run, owner, engine, my_job=job, my_restarts=slurm_restarts())
+    if not _has_left(history.last, owner.number) and watch.decide() == "alive":
+        raise Refused(f"{run.folder} is alive: {owner.describe()} supervises it; see 'dmr status {run.folder}'")
+    return owner.number
+
+
+def _has_left(last: object, number: int) -> bool:
+    from .history import FINAL, GenerationRecord
+
+    return isinstance(last, GenerationRecord) and last.number == number and last.why in FINAL
+
+
+def resume(
+    run: RunDir, options: RunOptions, engine: Engine, console: Console, nodes: int | None = None
+) -> int:
+    """Continue a run whose launcher is gone, in the foreground; returns the exit status.
+
+    Parameters
+    ----------
+    nodes
+        Size to go on with where there is a choice; None for the last one.
+
+    Raises
+    ------
+    Refused
+        When the run has finished, when its launcher lives, or when another one was quicker.
+    """
+    held = engine.allocation()
+    number = assess(run, engine, held.job) + 1
+    reached("resuming", number)
+    token = new_token()
+    if not run.take_lease(number, lease_content(token, held.job, slurm_restarts())):
+        raise Refused(f"another launcher has just taken over {run.folder}")
+    console.to_run(run.folder)
+    console.say(f"resuming run {options.run} in {run.folder}")
+    try:
+        return Supervisor(run, options, engine, console).run(number, token, "resume", nodes)
+    except EngineError:
+        run.append(number, "ended", why="failed")
+        raise

@@ -1,0 +1,230 @@
+"""``dmr-launch``: run a malleable program, in a job script or on this machine.
+
+Exit statuses: see `dmr.launcher.exits`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from . import EXIT_USAGE, TIME, fail, parse_time, run_command
+
+if TYPE_CHECKING:
+    from ..console import Console
+    from ..engine import Engine
+    from ..options import RunOptions
+
+EXAMPLES = """\
+\b
+Examples:
+  dmr-launch --nodes 2:16 -- python app.py --size 8192
+  dmr-launch --nodes 1,2,4,8 --policy queue --dwell 5m -- ./solver.sh
+  dmr-launch --local-nodes 4 --nodes 1:4 --start 2 -- python app.py
+
+In a job script it uses the nodes of the job, and resizes through Slurm; elsewhere this machine's cores are the
+nodes. The program's output goes through; a copy is kept in the run directory.
+"""
+
+
+def _every(text: str) -> str:
+    if re.fullmatch(r"[1-9]\d* *steps?", text.strip()):
+        return text.strip()
+    seconds = parse_time(text)
+    if seconds <= 0:
+        raise ValueError(f"{text!r} is no time above 0")
+    return f"{seconds:g}"
+
+
+class _Every(click.ParamType):
+    name = "time|steps"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return _every(value)
+        except ValueError as error:
+            self.fail(f"{error}; or as a number of steps, 500steps", param, ctx)
+
+
+@click.command(
+    context_settings={"help_option_names": ["-h", "--help"], "allow_interspersed_args": False},
+    epilog=EXAMPLES,
+    no_args_is_help=True,
+)
+@click.option("--nodes", metavar="MIN:MAX", help="Sizes: 4, 2:16, 2:16:2, 4,8,16, 1:16:pow2.  [default: those held]")
+@click.option("--start", type=click.IntRange(1), metavar="N", help="Nodes to begin with.")
+@click.option("--ntasks-per-node", type=click.IntRange(1), metavar="N", help="Ranks a node.  [default: the job's, 1]")
+@click.option("--policy", default="queue", show_default=True, metavar="NAME", help="A name, or module:Class.")
+@click.option("--policy-option", "policy_options", multiple=True, metavar="KEY=VALUE", help="An option of the policy.")
+@click.option("--dwell", type=TIME, help="How long a size is kept at least.  [default: the policy's]")
+@click.option("--query-interval", type=TIME, default="60", show_default=True, help="Between two looks at the queue.")
+@click.option("--engine", type=click.Choice(["auto", "slurm", "local"]), default="auto", show_default=True)
+@click.option("--mpi", default="auto", show_default=True, metavar="NAME", help="srun-pmix, mpirun, mpiexec, a path.")
+@click.option("--local-nodes", type=click.IntRange(1), metavar="N", help="Nodes that this machine counts for.")
+@click.option("--run-dir", type=click.Path(path_type=Path), help="Default: dmr-runs/PROGRAM-JOB")
+@click.option("--checkpoint-every", type=_Every(), help="Save that often: 15m, 1:30:00 or 500steps.")
+@click.option("--keep", type=click.IntRange(1), metavar="N", help="Checkpoints to keep.  [default: 2]")
+@click.option("--driver", type=click.Choice(["auto", "mpio", "direct"]), help="How checkpoints are written.")
+@click.option("--grace", type=TIME, default="120", show_default=True, help="For a save, before the ranks are killed.")
+@click.option("--max-restarts", type=click.IntRange(0), default=3, show_default=True, metavar="N", help="Crashes.")
+@click.option("--max-generations", type=click.IntRange(1), default=1000, show_default=True, metavar="N", help="Starts.")
+@click.option(
+    "--after-handover",
+    type=click.Choice(["cancel", "exit"]),
+    help="When the run goes on in another job: cancel this one, or exit 0.  [default: cancel in a batch job]",
+)
+@click.option("--dry-run", is_flag=True, help="Tell what would be done, and do nothing.")
+@click.option("-q", "--quiet", is_flag=True, help="Tell only of trouble.")
+@click.option("-v", "--verbose", is_flag=True, help="Tell every decision.")
+@click.version_option(package_name="dmr-malleable", prog_name="dmr-launch")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True)
+def launch(command: tuple[str, ...], **given: Any) -> int:
+    """Run COMMAND as a malleable MPI program: its size may change while it runs."""
+    from ..begin import Claim, arrive
+    from ..console import NORMAL, QUIET, VERBOSE, Console
+    from ..options import RunOptions
+
+    console = Console(QUIET if given["quiet"] else VERBOSE if given["verbose"] else NORMAL)
+    if int(os.environ.get("SLURM_HET_SIZE", "1") or 1) > 1:
+        fail("a heterogeneous job can't change its size: submit it without ':' between components", EXIT_USAGE)
+    claim = Claim.from_environment(os.environ)
+    if claim is not None:
+        options = RunOptions.of_run(claim.run)
+        return arrive(claim, command, options, make_engine(options), console)
+    return _fresh(command, given, console)
+
+
+def make_engine(options: RunOptions) -> Engine:
+    """Return the engine that a run's options name."""
+    from ..engines import find_engine
+
+    return find_engine(
+        options.engine, local_nodes=options.local_nodes, tasks_per_node=options.tasks_per_node, mpi=options.mpi
+    )
+
+
+def _fresh(command: tuple[str, ...], given: dict[str, Any], console: Console) -> int:
+    from ..begin import RUNS, arrive, begin, free_folder, requeued, run_name
+    from ..leave import in_batch_job
+    from ..options import RunOptions
+    from ..owner import slurm_restarts
+    from ..rundir import RunDir
+
+    policy_options = _policy(given["policy"], given["policy_options"], given["dwell"])
+    after = given["after_handover"] or ("cancel" if in_batch_job(os.environ) else "exit")
+    options = RunOptions(
+        run="", command=command, folder=os.getcwd(), sizes=(1,), start=given["start"],
+        tasks_per_node=given["ntasks_per_node"], policy=given["policy"], policy_options=policy_options,
+        query_interval=max(1.0, given["query_interval"]), engine=given["engine"], mpi=given["mpi"],
+        local_nodes=given["local_nodes"], checkpoint_every=given["checkpoint_every"], keep=given["keep"],
+        driver=given["driver"], grace=given["grace"], max_restarts=given["max_restarts"],
+        max_generations=given["max_generations"], after_handover=after,
+    )  # fmt: skip
+    engine = make_engine(options)
+    allocation = engine.allocation()
+    name = run_name(command, allocation.job, time.time())
+    folder = (given["run_dir"] or RUNS / name).absolute()
+    if slurm_restarts() and (folder / "run.json").exists():
+        claim = requeued(RunDir(folder), allocation.job, slurm_restarts())
+        if claim is not None:
+            return arrive(claim, command, RunOptions.of_run(claim.run), engine, console)
+    if given["run_dir"] is None:
+        folder = free_folder(RUNS.absolute(), name)
+    options = replace(options, run=folder.name, sizes=_sizes(given, engine, console))
+    _check_start(options, engine)
+    if given["dry_run"]:
+        _dry_run(folder, options, engine)
+        return 0
+    return begin(folder, options, engine, console)
+
+
+def _policy(name: str, pairs: tuple[str, ...], dwell: float | None) -> dict[str, str]:
+    """Return the policy's options, after making sure that there is such a policy with such options."""
+    from ...resize.policy import PolicyError, load_policy
+
+    options: dict[str, str] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            fail(f"--policy-option {pair!r} is not KEY=VALUE", EXIT_USAGE)
+        options[key] = value
+    if dwell is not None:
+        options["dwell"] = f"{dwell:g}"
+    try:
+        load_policy(name, options)
+    except PolicyError as error:
+        fail(str(error), EXIT_USAGE)
+    return options
+
+
+def _sizes(given: dict[str, Any], engine: Engine, console: Console) -> tuple[int, ...]:
+    from ...resize.sizes import SizesError, parse_sizes
+
+    text = given["nodes"]
+    if text is None:
+        return (len(engine.allocation().nodes),)
+    view = engine.observe()
+    if view is None:
+        console.warn("the scheduler did not answer: whether these sizes can be had is not known")
+    limit = None if view is None else min(view.total, view.max_nodes or view.total)
+    try:
+        return parse_sizes(text, limit)
+    except SizesError as error:
+        # How many cores this machine has is nobody's choice: a job script can be tried out on a smaller one.
+        fitting = _up_to(text, limit) if engine.name == "local" and given["local_nodes"] is None else ()
+        if not fitting:
+            hint = " (see --local-nodes)" if engine.name == "local" else ""
+            fail(f"--nodes: {error}{hint}", EXIT_USAGE)
+    console.say(f"this machine counts for {limit} nodes (see --local-nodes): larger sizes are left out")
+    return fitting
+
+
+def _up_to(text: str, limit: int | None) -> tuple[int, ...]:
+    from ...resize.sizes import SizesError, parse_sizes
+
+    try:
+        return tuple(size for size in parse_sizes(text) if limit is not None and size <= limit)
+    except SizesError:
+        return ()
+
+
+def _check_start(options: RunOptions, engine: Engine) -> None:
+    held = len(engine.allocation().nodes)
+    if options.start is not None and options.start not in options.sizes:
+        fail(f"--start {options.start} is not one of the sizes that --nodes allows", EXIT_USAGE)
+    if options.start is not None and options.start > held:
+        fail(f"--start {options.start} is more than the {held} nodes held here", EXIT_USAGE)
+    if options.sizes[0] > held:
+        fail(f"--nodes takes {options.sizes[0]} nodes at least, but this job has {held}", EXIT_USAGE)
+
+
+def _dry_run(folder: Path, options: RunOptions, engine: Engine) -> None:
+    import shlex
+
+    from ...resize.sizes import format_sizes
+
+    allocation = engine.allocation()
+    fitting = [size for size in options.sizes if size <= len(allocation.nodes)]
+    start = options.start or fitting[-1]
+    rows = {
+        "run directory": str(folder),
+        "engine": engine.name + (f", job {allocation.job}" if allocation.job else ""),
+        "sizes": f"{format_sizes(options.sizes)} nodes, begins with {start}",
+        "ranks": f"{allocation.tasks_per_node} a node",
+        "policy": " ".join([options.policy, *(f"{key}={value}" for key, value in options.policy_options.items())]),
+        "growth": "by a successor job" if engine.can_submit else "in place",
+        "command": shlex.join(options.command),
+    }
+    for key, value in rows.items():
+        click.echo(f"{key + ':':15}{value}")
+
+
+def main() -> NoReturn:
+    """Entry point of the program ``dmr-launch``."""
+    run_command(launch, "dmr-launch")

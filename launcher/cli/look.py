@@ -1,0 +1,151 @@
+"""``dmr status`` and ``dmr history``: what runs do and did."""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from . import format_time, json_option, print_json, print_table
+
+
+@click.command(epilog="Without RUN all runs below ./dmr-runs are shown.")
+@click.argument("run", required=False)
+@json_option
+def status(run: str | None, as_json: bool) -> None:
+    """State, step, size and pending successor of RUN, or of all runs here.
+
+    \b
+    Examples:
+      dmr status
+      dmr status dmr-runs/heat-4711 --json
+    """
+    from ..begin import RUNS, find_run
+    from ..rundir import RunDir, RunDirError
+    from ..status import RunStatus, read_status
+
+    if run is not None:
+        one = read_status(find_run(run))
+        if as_json:
+            print_json(one)
+        else:
+            _show(one)
+        return
+    found: list[RunStatus] = []
+    for path in sorted(RUNS.glob("*/run.json")):
+        try:
+            found.append(read_status(RunDir(path.parent.absolute())))
+        except RunDirError as error:
+            click.echo(f"dmr status: {error}", err=True)
+    if as_json:
+        print_json(found)
+        return
+    if not found:
+        click.echo(f"no runs below {RUNS}/")
+        return
+    rows = [("RUN", "STATE", "GEN", "NODES", "STEP", "S/STEP", "LEFT", "PENDING", "QUERIES")]
+    for each in found:
+        rows.append(
+            (each.run, each.state, str(each.generation), _or_dash(each.nodes), _steps(each),
+             _rate(each.seconds_per_step), format_time(each.remaining), _pending(each) or "-", str(each.queries))
+        )  # fmt: skip
+    print_table(rows, right="llrrrrrlr")
+
+
+def _show(one) -> None:  # type: ignore[no-untyped-def]  # the class is imported late
+    ranks = f", {one.ranks} ranks" if one.ranks else ""
+    rows = [
+        ("run", one.run),
+        ("folder", one.folder),
+        ("state", one.state + (f": {one.error}" if one.error else "")),
+        ("generation", f"{one.generation} on {_or_dash(one.nodes)} nodes{ranks}"),
+        ("launcher", f"{one.host or '-'}" + (f", job {one.job}" if one.job else "")),
+        ("step", _steps(one) + (f", {_rate(one.seconds_per_step)} s a step" if one.seconds_per_step else "")),
+        ("left", format_time(one.remaining)),
+        ("phase", one.phase or "-"),
+        ("checkpoint", one.checkpoint or "-"),
+        ("pending", _pending(one) or "-"),
+        ("changes", f"{one.resizes} of size, {one.crashes} crashes, {one.node_hours:.3g} node-hours"),
+        ("queries", f"{one.queries} to the scheduler"),
+    ]
+    print_table([(key + ":", value) for key, value in rows])
+
+
+@click.command()
+@click.argument("run")
+@json_option
+def history(run: str, as_json: bool) -> None:
+    """One line a generation of RUN: size, times, steps, why it ended, and what the change cost in seconds.
+
+    \b
+    Examples:
+      dmr history heat-4711
+      dmr history dmr-runs/heat-4711 --json
+    """
+    import dataclasses
+
+    from ..begin import find_run
+    from ..status import events_without_decisions
+
+    run_dir = find_run(run)
+    found = events_without_decisions(run_dir)
+    if as_json:
+        print_json(
+            {
+                "run": run_dir.description().get("run"),
+                "generations": [{**dataclasses.asdict(each), "steps": each.steps} for each in found.generations],
+                "successors": found.successors,
+                "changes": found.changes(),
+                "node_hours": found.node_hours(time.time()),
+                "resizes": found.resizes,
+                "crashes": found.crashes,
+                "queries": found.queries,
+            }
+        )
+        return
+    head = "GEN NODES JOB CAUSE START END STEPS S/STEP SAVE WAIT LAUNCH LOAD ENDED"
+    rows = [tuple(head.split())]
+    for each in found.generations:
+        rows.append(
+            (str(each.number), str(each.nodes), each.job or "-", each.cause, _clock(each.start), _clock(each.end),
+             _or_dash(each.steps), _rate(each.seconds_per_step), _seconds(each.save), _seconds(each.wait),
+             _seconds(each.launch), _seconds(each.load), _why(each.why, each.exit))
+        )  # fmt: skip
+    print_table(rows, right="rrllllrrrrrrl")
+    click.echo(
+        f"{found.resizes} changes of size, {found.crashes} crashes, {found.node_hours(time.time()):.3g} node-hours, "
+        f"{found.queries} queries"
+    )
+
+
+def _why(why: str | None, status: int | None) -> str:
+    if why is None:
+        return "-"
+    return f"{why} ({status})" if status and why in ("crashed", "failed") else why
+
+
+def _clock(moment: float | None) -> str:
+    return "-" if moment is None else time.strftime("%m-%d %H:%M:%S", time.localtime(moment))
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}" if value < 100 else f"{value:.0f}"
+
+
+def _rate(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3g}"
+
+
+def _or_dash(value: int | None) -> str:
+    return "-" if value is None else str(value)
+
+
+def _steps(one) -> str:  # type: ignore[no-untyped-def]
+    return _or_dash(one.step) + (f"/{one.steps}" if one.steps is not None else "")
+
+
+def _pending(one) -> str:  # type: ignore[no-untyped-def]
+    if one.pending_nodes is None:
+        return ""
+    since = f" for {format_time(time.time() - one.pending_since)}" if one.pending_since else ""
+    return f"{one.pending_nodes} nodes{since}" + (f" (job {one.pending_job})" if one.pending_job else "")

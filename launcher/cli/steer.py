@@ -1,0 +1,166 @@
+"""``dmr resize``, ``stop``, ``checkpoint`` and ``resume``: act on a run from outside."""
+
+from __future__ import annotations
+
+import getpass
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from . import TIME, fail
+
+if TYPE_CHECKING:
+    from ..rundir import RunDir
+
+ANSWER = 15.0
+"""Seconds in which a live launcher takes up a request."""
+
+wait_option = click.option("--wait", is_flag=True, help="Return when it is done.")
+timeout_option = click.option("--timeout", type=TIME, default="1h", show_default=True, help="How long --wait waits.")
+
+
+@click.command()
+@click.argument("run")
+@click.option("--nodes", "-N", type=click.IntRange(1), required=True, metavar="N", help="The size to go to.")
+@wait_option
+@timeout_option
+def resize(run: str, nodes: int, wait: bool, timeout: float) -> None:
+    """Ask the live RUN for another size, one that its --nodes allows.
+
+    Fewer nodes are given back at the next safe point; more have to be had from the queue first.
+
+    \b
+    Examples:
+      dmr resize heat-4711 --nodes 4
+      dmr resize dmr-runs/heat-4711 -N 8 --wait --timeout 30m
+    """
+    _post(run, "resize", wait, timeout, nodes=nodes)
+
+
+@click.command()
+@click.argument("run")
+@click.option("--now", is_flag=True, help="Without a save: the steps since the last checkpoint are lost.")
+@wait_option
+@timeout_option
+def stop(run: str, now: bool, wait: bool, timeout: float) -> None:
+    """Save and end the live RUN, its pending successor included. `dmr resume` continues it.
+
+    \b
+    Examples:
+      dmr stop heat-4711 --wait
+    """
+    from ..begin import find_run
+    from ..status import read_status
+
+    name = find_run(run)
+    _post(run, "stop", False, timeout, now=now)
+    until = time.monotonic() + timeout
+    while wait and (state := read_status(name).state) not in ("stopped", "finished", "failed", "lost"):
+        if time.monotonic() > until:
+            fail(f"the run is still {state}")
+        time.sleep(0.2)
+
+
+@click.command()
+@click.argument("run")
+@wait_option
+@timeout_option
+def checkpoint(run: str, wait: bool, timeout: float) -> None:
+    """Ask the live RUN to save at its next safe point, and to go on.
+
+    \b
+    Examples:
+      dmr checkpoint heat-4711 --wait
+    """
+    from ..begin import find_run
+
+    run_dir = find_run(run)
+    answer = _post(run, "checkpoint", False, timeout)
+    request = int(answer.get("text", "request 0").rpartition(" ")[2])
+    until = time.monotonic() + timeout
+    while wait:
+        progress = run_dir.read_progress()
+        if progress is not None and progress.acknowledged >= request:
+            if progress.error:
+                fail(f"the save failed: {progress.error}")
+            click.echo(progress.checkpoint.name if progress.checkpoint else "saved")
+            return
+        if time.monotonic() > until:
+            fail("the application has not saved yet")
+        time.sleep(0.2)
+
+
+def _post(run: str, action: str, wait: bool, timeout: float, **fields: Any) -> dict[str, Any]:
+    from ..begin import find_run
+    from ..requests import Requests
+
+    run_dir = find_run(run)
+    _must_be_alive(run_dir)
+    requests = Requests(run_dir)
+    name = requests.post(action, by=_user(), **fields)
+    until = time.monotonic() + ANSWER
+    while (answer := requests.answer_to(name)) is None:
+        if time.monotonic() > until:
+            requests.withdraw(name)
+            fail(f"the launcher of {run_dir.folder} does not answer; see 'dmr status {run_dir.folder}'")
+        time.sleep(0.05)
+    until = time.monotonic() + timeout
+    while wait and answer.get("state") == "accepted":
+        if time.monotonic() > until:
+            fail(f"not done yet: {answer.get('text')}")
+        time.sleep(0.2)
+        answer = requests.answer_to(name) or answer
+        _must_be_alive(run_dir)
+    if answer.get("state") == "refused":
+        fail(str(answer.get("text")))
+    click.echo(f"{answer.get('state')}: {answer.get('text')}")
+    return answer
+
+
+def _must_be_alive(run_dir: RunDir) -> None:
+    from ..status import read_status
+
+    state = read_status(run_dir).state
+    if state in ("finished", "failed", "stopped"):
+        fail(f"{run_dir.folder} is not running: it {'was' if state == 'stopped' else 'has'} {state}")
+    if state == "lost":
+        fail(f"the launcher of {run_dir.folder} is gone; continue the run with 'dmr resume {run_dir.folder}'")
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return ""
+
+
+@click.command()
+@click.argument("run")
+@click.option("--nodes", "-N", type=click.IntRange(1), metavar="N", help="Size to go on with.  [default: as before]")
+@click.option("-q", "--quiet", is_flag=True, help="Tell only of trouble.")
+@click.option("-v", "--verbose", is_flag=True, help="Tell every decision.")
+@click.pass_context
+def resume(ctx: click.Context, run: str, nodes: int | None, quiet: bool, verbose: bool) -> None:
+    """Continue RUN, whose launcher is gone, from its last checkpoint.
+
+    Within a job or on the local engine it goes on in the foreground; for a run that used Slurm, outside of a job,
+    a job is submitted. Refused while the run is alive, or when it has finished.
+
+    \b
+    Examples:
+      dmr resume heat-4711
+      dmr resume dmr-runs/heat-4711 --nodes 4
+    """
+    from ..begin import find_run
+    from ..begin import resume as go_on
+    from ..console import NORMAL, QUIET, VERBOSE, Console
+    from ..options import RunOptions
+    from .launch import make_engine
+
+    run_dir = find_run(run)
+    console = Console(QUIET if quiet else VERBOSE if verbose else NORMAL)
+    options = RunOptions.of_run(run_dir)
+    if nodes is not None and nodes not in options.sizes:
+        fail(f"{nodes} nodes is not an allowed size of this run: {', '.join(map(str, options.sizes))}", 2)
+    ctx.exit(go_on(run_dir, options, make_engine(options), console, nodes=nodes))

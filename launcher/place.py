@@ -1,0 +1,130 @@
+"""Where the ranks run: the allocation held, fitted to the size that is wanted, and the start of the ranks on it."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from .account import Account
+from .application import Application
+from .console import Console
+from .engine import Allocation, Engine, EngineError, Launch, ShrinkRefused
+from .hooks import reached
+from .options import RunOptions
+from .rundir import Generation
+
+
+class Place:
+    """The allocation of this launcher.
+
+    Attributes
+    ----------
+    shrink_refused
+        Whether nodes could not be given back: every other size then needs a successor.
+    """
+
+    def __init__(self, account: Account, options: RunOptions, engine: Engine, console: Console) -> None:
+        self.account, self.options, self.engine, self.console = account, options, engine, console
+        self.allocation: Allocation = engine.allocation()
+        self.shrink_refused = False
+
+    @property
+    def in_place(self) -> bool:
+        """Whether growth is possible here."""
+        return not self.engine.can_submit
+
+    @property
+    def job(self) -> str | None:
+        return self.allocation.job
+
+    def first_size(self, asked: int | None = None) -> int:
+        """Return the size to begin with: what was asked for where there is a choice, else the largest that fits.
+
+        Raises
+        ------
+        EngineError
+            When fewer nodes are held than the run takes.
+        """
+        held = len(self.allocation.nodes)
+        fitting = [size for size in self.options.sizes if size <= held]
+        if not fitting:
+            raise EngineError(
+                f"the run takes {self.options.sizes[0]} nodes at least, but only {held} can be had here"
+            )
+        last = self.account.history.last
+        wanted = asked or (self.options.start if last is None else last.nodes if self.in_place else None)
+        return wanted if wanted in fitting else fitting[-1]
+
+    def fit(self, nodes: int) -> None:
+        """Hold the nodes that are used and no more, where the engine allows it."""
+        before = len(self.allocation.nodes)
+        if nodes == before or (nodes < before and self.shrink_refused):
+            return
+        try:
+            self.allocation = self.engine.resize_in_place(self.allocation, nodes)
+        except ShrinkRefused as error:
+            self.shrink_refused = True
+            self.account.record("failed", what=f"{before} to {nodes} nodes in place was refused: {error}")
+            self.console.warn(f"can't go from {before} to {nodes} nodes in place: {error}")
+        except EngineError as error:
+            self.account.record("failed", what=f"{before} to {nodes} nodes in place failed: {error}")
+            self.console.warn(f"could not go from {before} to {nodes} nodes in place: {error}")
+        else:
+            after = len(self.allocation.nodes)
+            self.account.record("shrunk" if after < before else "grown", before=before, after=after)
+        reached("shrunk", self.account.number)
+
+    def start(self, nodes: int, cause: str, *, may_fail: bool) -> Application:
+        """Start the ranks on ``nodes`` of the nodes held.
+
+        Parameters
+        ----------
+        may_fail
+            Count a start that the engine can't do as a crash of the ranks, rather than raise.
+        """
+        account, held = self.account, self.allocation
+        # What can't be given back stays idle.
+        used = dataclasses.replace(held, nodes=held.nodes[:nodes])
+        ranks = nodes * used.tasks_per_node
+        account.launched = True
+        account.record(
+            "launched", token=account.token, job=used.job, nodes=nodes, hosts=list(used.nodes), ranks=ranks, cause=cause
+        )
+        self.console.say(f"generation {account.number}: {nodes} nodes, {ranks} ranks ({cause})")
+        generation = Generation(account.run.folder, account.number, account.token, nodes)
+        launch = Launch(
+            self.options.command,
+            used,
+            {**generation.environment(), **self.options.application_environment()},
+            Path(self.options.folder),
+            account.run.folder / "logs" / f"{account.number:04d}.out",
+        )
+        failed: str | None = None
+        try:
+            started = self.engine.start(launch)
+        except EngineError as error:
+            if not may_fail:
+                account.record("ended", why="failed", text=str(error))
+                raise
+            started, failed = NeverStarted(), str(error)
+        app = Application(
+            account.run, account.number, account.token, nodes, started, grace=self.options.grace,
+            next_id=account.next_control, clock=account.clock,
+        )  # fmt: skip
+        app.killed = failed
+        account.reread()
+        reached("launched", account.number)
+        return app
+
+
+class NeverStarted:
+    """Stands for ranks that the engine could not start."""
+
+    def poll(self) -> int | None:
+        return 1
+
+    def terminate(self) -> None:
+        return
+
+    def kill(self) -> None:
+        return

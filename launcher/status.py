@@ -1,0 +1,133 @@
+"""What a run is doing, from its directory alone: no scheduler is asked."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from .history import FINAL, History, read_history
+from .identity import lives
+from .owner import BEAT, Owner, owner_of
+from .rundir import LauncherState, Progress, RunDir
+
+RECENT = 4 * BEAT
+"""A sign of life of that age in seconds, by this machine's clock, still counts."""
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """One run now.
+
+    ``state`` is ``starting``, ``running``, ``saving``, ``leaving``, ``queued`` (the run waits in the scheduler's
+    queue), one of the final ones ``finished``, ``stopped``, ``failed``, or ``lost`` (its launcher is gone). Seconds
+    and unix seconds; None where unknown.
+    """
+
+    run: str
+    folder: str
+    state: str
+    generation: int = 0
+    nodes: int | None = None
+    ranks: int | None = None
+    job: str | None = None
+    host: str | None = None
+    step: int | None = None
+    steps: int | None = None
+    seconds_per_step: float | None = None
+    remaining: float | None = None
+    phase: str | None = None
+    checkpoint: str | None = None
+    checkpoint_time: float | None = None
+    pending_nodes: int | None = None
+    pending_job: str | None = None
+    pending_since: float | None = None
+    resizes: int = 0
+    crashes: int = 0
+    node_hours: float = 0.0
+    queries: int = 0
+    updated: float | None = None
+    error: str | None = None
+
+
+def events_without_decisions(run: RunDir) -> History:
+    """Return the history; decisions, the longest lines by far, are left out."""
+    return read_history(run.events(skip=("decided",)))
+
+
+def read_status(run: RunDir, now: float | None = None) -> RunStatus:
+    """Return the state of a run.
+
+    Raises
+    ------
+    RunDirError
+        When it is no run.
+    """
+    now = time.time() if now is None else now
+    description = run.description()
+    history, owner = events_without_decisions(run), owner_of(run)
+    progress, launcher = run.read_progress(), run.read_launcher()
+    last = history.last
+    number = owner.number if owner else 0
+    mine = progress if progress is not None and progress.generation == number else None
+    state = _state(history, owner, mine, launcher, now)
+    live = state in ("running", "saving", "leaving")
+    seconds = mine.seconds_per_step if mine is not None and mine.seconds_per_step else None
+    if seconds is None and last is not None:
+        seconds = last.seconds_per_step
+    step = progress.step if progress is not None else last.step if last else None
+    left = progress.steps - progress.step if progress is not None and progress.steps is not None else None
+    pending = history.open_successor if state not in ("finished", "failed", "stopped") else None
+    saved = progress.checkpoint if progress is not None else None
+    return RunStatus(
+        run=str(description.get("run", run.folder.name)),
+        folder=str(run.folder),
+        state=state,
+        generation=number,
+        nodes=last.nodes if last else None,
+        ranks=progress.ranks if live and progress is not None else None,
+        job=owner.job if owner else None,
+        host=owner.lease.get("host") if owner else None,
+        step=step,
+        steps=progress.steps if progress is not None else None,
+        seconds_per_step=seconds,
+        remaining=seconds * left if live and seconds is not None and left is not None else None,
+        phase=progress.phase if live and progress is not None else None,
+        checkpoint=saved.name if saved else None,
+        checkpoint_time=saved.time if saved else None,
+        pending_nodes=pending.nodes[1] if pending else None,
+        pending_job=pending.job if pending else None,
+        pending_since=pending.submitted if pending else None,
+        resizes=history.resizes,
+        crashes=history.crashes,
+        node_hours=history.node_hours(now if last is None or live or state == "starting" else last.end or last.start),
+        queries=max(history.queries, launcher.queries if launcher else 0),
+        updated=mine.time if mine is not None else launcher.time if launcher else None,
+        error=mine.error if mine is not None else None,
+    )
+
+
+def _state(
+    history: History, owner: Owner | None, progress: Progress | None, launcher: LauncherState | None, now: float
+) -> str:
+    if owner is None:
+        return "starting"
+    last, alive = history.last, owner_lives(owner, launcher, now)
+    why = last.why if last is not None and last.number == owner.number else None
+    if why in FINAL:
+        return why or "failed"
+    if why is not None and history.open_successor and (not alive or history.open_successor.after is not None):
+        return "queued"
+    if not alive:
+        return "lost"
+    return progress.state if progress is not None else "starting"
+
+
+def owner_lives(owner: Owner, launcher: LauncherState | None, now: float) -> bool:
+    """Judge at a glance whether the launcher lives; `.owner.OwnerWatch` is the careful way."""
+    here = lives(owner.lease)
+    if here is not None:
+        return here
+    signs = [float(owner.lease.get("time", 0.0))]
+    if launcher is not None and launcher.generation == owner.number:
+        signs.append(launcher.time)
+    return abs(now - max(signs)) < RECENT
