@@ -10,6 +10,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LINKS = ROOT / "build" / "lint" / "dmr"
+STUBS = ROOT / "build" / "stubs"
+NUMPY = "numpy==1.26.4"
+"""Debian 12's and 13's NumPy differ in their types, and what is right by one is wrong by the other: both read this one's."""
 PARTS = ("ckpt", "resize", "launcher")
 
 
@@ -22,6 +25,7 @@ def main() -> int:
 def _mypy() -> int:
     """Check the folders under the name that they install as, and show the places as they are in the tree."""
     _link()
+    _fetch_stubs()
     others = [name for name in ("examples", "tools", "benchmarks") if any(Path(name).glob("*.py"))]
     found = subprocess.run(
         [sys.executable, "-m", "mypy", "build/lint/dmr", *others],
@@ -46,6 +50,17 @@ def _link() -> None:
             (LINKS / path.name).symlink_to(path)
     for part in PARTS:
         (LINKS / part).symlink_to(ROOT / part)
+
+
+def _fetch_stubs() -> None:
+    """Unpack NumPy where mypy looks first. It is never imported, so the wheel need not be one for this Python."""
+    if (STUBS / "numpy" / "py.typed").exists():
+        return
+    shutil.rmtree(STUBS, ignore_errors=True)
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "-q", "--target", str(STUBS)]
+    wheel = ["--python-version", "3.11", "--implementation", "cp", "--platform", "manylinux2014_x86_64"]
+    command = [*pip, "--no-deps", "--only-binary", ":all:", *wheel, NUMPY]
+    subprocess.run(command, stdin=subprocess.DEVNULL, check=True)
 
 
 if __name__ == "__main__":
