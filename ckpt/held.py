@@ -31,11 +31,21 @@ class Held:
         For messages.
     local
         This rank's data. For layouts that give a rank several parts, one-dimensional, one part after the other.
+    piece
+        Elements a piece of the file.
     """
 
     def __init__(
-        self, name: str, shape: tuple[int, ...], layout: Layout, ranks: int, rank: int, local: npt.NDArray[Any]
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        layout: Layout,
+        ranks: int,
+        rank: int,
+        local: npt.NDArray[Any],
+        piece: int,
     ) -> None:
+        self.piece = piece
         self.name, self.shape, self.layout, self.ranks, self.rank = name, shape, layout, ranks, rank
         self.itemsize = local.dtype.itemsize
         self._parts: dict[int, tuple[Part, ...]] = {}
@@ -64,7 +74,7 @@ class Held:
 
     @property
     def moved(self) -> Moved:
-        return Moved(self.shape, self.itemsize, self.bounds, self.everywhere)
+        return Moved(self.shape, self.itemsize, self.piece, self.bounds, self.everywhere)
 
     def parts(self, rank: int) -> tuple[Part, ...]:
         """Return what a rank holds."""

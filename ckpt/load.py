@@ -149,7 +149,7 @@ class Loaded:
                     layout = layouts[entry.name]
                     local = _memory(entry, layout, group.size, group.rank)
                     memory.append(local)
-                    held.append(Held(entry.name, entry.shape, layout, group.size, group.rank, local))
+                    held.append(Held(entry.name, entry.shape, layout, group.size, group.rank, local, entry.piece))
             group.agree(trouble.error, f"loading {self.path}")
             self._watchdog.extend(sum(each.nbytes for each in memory) / SLOWEST)
             source: Input | None = None

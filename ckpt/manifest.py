@@ -15,7 +15,7 @@ import xxhash
 from . import dtypes
 from .errors import CheckpointError, Damaged, UnknownVersion
 from .layout import Layout, layout_from_json
-from .plan import elements_per_piece, piece_count
+from .plan import piece_count
 
 FORMAT = "dmr-checkpoint"
 VERSION = 1
@@ -25,8 +25,8 @@ VERSION = 1
 class ArrayEntry:
     """One array of the file.
 
-    ``dataset`` is its name in ``/arrays``, ``offset`` where its bytes begin in the file, ``first`` the index of
-    its first piece's digest.
+    ``dataset`` is its name in ``/arrays``, ``offset`` where its bytes begin in the file, ``piece`` the number of
+    elements of a piece, ``first`` the index of its first piece's digest.
     """
 
     name: str
@@ -35,6 +35,7 @@ class ArrayEntry:
     dtype: np.dtype[Any]
     layout: Layout
     offset: int
+    piece: int
     first: int
 
     @property
@@ -47,7 +48,7 @@ class ArrayEntry:
 
     @property
     def pieces(self) -> int:
-        return piece_count(self.size, self.dtype.itemsize)
+        return piece_count(self.size, self.dtype.itemsize, self.piece)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -58,7 +59,7 @@ class ArrayEntry:
             "layout": self.layout.to_json(),
             "offset": self.offset,
             "bytes": self.bytes,
-            "piece": elements_per_piece(self.dtype.itemsize) if self.dtype.itemsize else 0,
+            "piece": self.piece,
             "first": self.first,
             "pieces": self.pieces,
         }
@@ -72,10 +73,10 @@ class ArrayEntry:
             dtypes.from_json(data["dtype"]),
             layout_from_json(data["layout"]),
             int(data["offset"]),
+            int(data["piece"]),
             int(data["first"]),
         )
-        piece = elements_per_piece(entry.dtype.itemsize) if entry.dtype.itemsize else 0
-        if (entry.bytes, piece, entry.pieces) != (data["bytes"], data["piece"], data["pieces"]):
+        if entry.piece < 1 or (entry.bytes, entry.pieces) != (data["bytes"], data["pieces"]):
             raise Damaged(f"array {entry.name!r} has sizes that don't fit each other")
         return entry
 

@@ -30,6 +30,8 @@ Ints = npt.NDArray[np.int64]
 
 def elements_per_piece(itemsize: int) -> int:
     """Return how many elements a piece has: whole blocks of the file where that makes pieces near `PIECE`."""
+    if not itemsize:
+        return 1
     unit = math.lcm(itemsize, BLOCK)
     return PIECE // unit * unit // itemsize if unit <= PIECE else max(1, PIECE // itemsize)
 
@@ -87,8 +89,8 @@ class ArrayPlan:
 
     Parameters
     ----------
-    shape, itemsize
-        Global shape; bytes an element.
+    shape, itemsize, per_piece
+        Global shape; bytes an element; elements a piece.
     owners
         Rank that puts together, or reads, each piece.
     mixed
@@ -97,16 +99,13 @@ class ArrayPlan:
 
     shape: tuple[int, ...]
     itemsize: int
+    per_piece: int
     owners: Ints
     mixed: npt.NDArray[np.bool_]
 
     @cached_property
     def size(self) -> int:
         return math.prod(self.shape)
-
-    @cached_property
-    def per_piece(self) -> int:
-        return elements_per_piece(self.itemsize)
 
     def span(self, piece: int) -> tuple[int, int]:
         """Return the range of elements of a piece, in C order."""
@@ -116,9 +115,9 @@ class ArrayPlan:
         return window(self.shape, *self.span(piece))
 
 
-def piece_count(size: int, itemsize: int) -> int:
+def piece_count(size: int, itemsize: int, per_piece: int) -> int:
     """Return how many pieces ``size`` elements make."""
-    return -(-size // elements_per_piece(itemsize)) if size and itemsize else 0
+    return -(-size // per_piece) if size and itemsize else 0
 
 
 @dataclass(frozen=True)
@@ -130,6 +129,7 @@ class Moved:
 
     shape: tuple[int, ...]
     itemsize: int
+    per_piece: int
     bounds: list[int] | None
     everywhere: bool = False
 
@@ -141,15 +141,15 @@ def plan(arrays: Sequence[Moved], ranks: int) -> list[ArrayPlan]:
     that only pieces at a boundary are exchanged. Elsewhere pieces are dealt out evenly in the order of the
     file; arrays of fewer pieces than ranks are dealt out together, so that many small ones are shared evenly.
     """
-    counts = [piece_count(math.prod(each.shape), each.itemsize) for each in arrays]
+    counts = [piece_count(math.prod(each.shape), each.itemsize, each.per_piece) for each in arrays]
     small = [count < ranks for count in counts]
     total = sum(math.prod(each.shape) * each.itemsize for each, is_small in zip(arrays, small, strict=True) if is_small)
     before = 0
     found = []
     for each, count, is_small in zip(arrays, counts, small, strict=True):
         size = math.prod(each.shape)
-        lo = np.arange(count, dtype=np.int64) * elements_per_piece(each.itemsize) if count else np.zeros(0, np.int64)
-        hi = np.minimum(lo + elements_per_piece(each.itemsize), size) if count else lo
+        lo = np.arange(count, dtype=np.int64) * each.per_piece
+        hi = np.minimum(lo + each.per_piece, size)
         if is_small:
             owners = (before + (lo + hi) * each.itemsize // 2) * ranks // max(total, 1)
             before += size * each.itemsize
@@ -164,7 +164,7 @@ def plan(arrays: Sequence[Moved], ranks: int) -> list[ArrayPlan]:
             mixed = (lo < bounds[owners]) | (hi > bounds[owners + 1])
         else:
             mixed = np.ones(count, bool)
-        found.append(ArrayPlan(each.shape, each.itemsize, owners, mixed))
+        found.append(ArrayPlan(each.shape, each.itemsize, each.per_piece, owners, mixed))
     return found
 
 

@@ -20,7 +20,7 @@ from .group import Group, same_everywhere
 from .held import Held
 from .items import ArrayItem, RngItem, Saved, State, ValueItem
 from .manifest import ArrayEntry, Manifest, digest, seal
-from .plan import plan
+from .plan import elements_per_piece, plan
 from .transfer import Trouble, save_pieces
 from .watchdog import Watchdog
 
@@ -64,8 +64,9 @@ def describe(items: State, info: Any, ranks: int, rank: int) -> Described:
         elif isinstance(item, ArrayItem):
             local = dtypes.check(item.local, name)
             shape = tuple(int(n) for n in item.shape)
-            found.held.append(Held(name, shape, item.layout, ranks, rank, local))
-            entry = ArrayEntry(name, h5file.dataset_name(name), shape, local.dtype, item.layout, 0, first)
+            piece = elements_per_piece(local.dtype.itemsize)
+            found.held.append(Held(name, shape, item.layout, ranks, rank, local, piece))
+            entry = ArrayEntry(name, h5file.dataset_name(name), shape, local.dtype, item.layout, 0, piece, first)
             found.entries.append(entry)
             first += entry.pieces
         else:

@@ -1,0 +1,20 @@
+"""Any number of ranks to any other, bitwise."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+
+def test_all_pairs_both_drivers(on_ranks, tmp_path: Path) -> None:
+    import h5py
+
+    parallel = h5py.get_config().mpi
+    found = on_ranks(1, "has_mpio.py")
+    drivers = "direct,mpio" if parallel or "yes" in found.stdout else "direct"
+    out = json.loads(on_ranks(6, "n_to_m.py", tmp_path, drivers, timeout=120).stdout)
+    assert out["pairs"] == 36
+    if drivers == "direct":
+        pytest.skip("h5py has no MPI here: the driver direct was tested alone")
