@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LINKS = ROOT / "build" / "lint" / "dmr"
 STUBS = ROOT / "build" / "stubs"
 NUMPY = "numpy==1.26.4"
-"""Debian 12's and 13's NumPy differ in their types, and what is right by one is wrong by the other: both read this one's."""
+"""What is right by the types of Debian 12's NumPy is wrong by those of 13's, and the reverse: both read these."""
 PARTS = ("ckpt", "resize", "launcher")
 
 
