@@ -10,13 +10,14 @@ from typing import Protocol
 from .conf import Site, slurmdbd_conf
 from .daemons import daemon_environment, tail
 from .errors import ClusterError
+from .processes import Process, alive
 from .tools import Tools
 
 
 class StartDaemon(Protocol):
     """Starts a daemon of the cluster and writes down that it did."""
 
-    def __call__(self, name: str, argv: list[str], *, environment: dict[str, str]) -> None: ...
+    def __call__(self, name: str, argv: list[str], *, environment: dict[str, str]) -> Process: ...
 
 
 def start(tools: Tools, site: Site, start_daemon: StartDaemon, limit: float) -> None:
@@ -42,7 +43,7 @@ def start(tools: Tools, site: Site, start_daemon: StartDaemon, limit: float) -> 
         site.folder,
         limit,
     )
-    start_daemon(
+    database = start_daemon(
         "mariadbd",
         [
             tools["mariadbd"],
@@ -60,7 +61,7 @@ def start(tools: Tools, site: Site, start_daemon: StartDaemon, limit: float) -> 
         environment={},
     )
     client = [tools["mariadb"], "--no-defaults", f"--socket={socket}", "--user=root", "--batch"]
-    _until(client + ["--execute=SELECT 1"], site.folder, limit, "mariadbd")
+    _until(client + ["--execute=SELECT 1"], site.folder, limit, "mariadbd", database)
     user = f"`{site.user}`@localhost"
     _run(
         client + [f"--execute=CREATE USER IF NOT EXISTS {user}; GRANT ALL ON slurm_acct_db.* TO {user};"],
@@ -70,9 +71,9 @@ def start(tools: Tools, site: Site, start_daemon: StartDaemon, limit: float) -> 
     conf = site.folder / "slurmdbd.conf"
     conf.touch(mode=0o600)
     conf.write_text(slurmdbd_conf(site))
-    start_daemon("slurmdbd", [tools["slurmdbd"], "-D"], environment={"MYSQL_UNIX_PORT": str(socket)})
+    slurmdbd = start_daemon("slurmdbd", [tools["slurmdbd"], "-D"], environment={"MYSQL_UNIX_PORT": str(socket)})
     sacctmgr = [tools["sacctmgr"], "--immediate"]
-    _until([*sacctmgr, "--noheader", "list", "cluster"], site.folder, limit, "slurmdbd")
+    _until([*sacctmgr, "--noheader", "list", "cluster"], site.folder, limit, "slurmdbd", slurmdbd)
     _run([*sacctmgr, "add", "cluster", site.name.lower()], site.folder, limit)
 
 
@@ -83,13 +84,15 @@ def _run(argv: list[str], folder: Path, limit: float) -> None:
         raise ClusterError(f"'{' '.join(argv)}' failed: {said}")
 
 
-def _until(argv: list[str], folder: Path, limit: float, daemon: str) -> None:
+def _until(argv: list[str], folder: Path, limit: float, name: str, daemon: Process) -> None:
     while True:
         done = _try(argv, folder, limit)
         if done is not None and done.returncode == 0:
             return
+        if not alive(daemon):
+            raise ClusterError(f"{name} ended by itself; its last words:\n{tail(folder, name)}")
         if time.monotonic() > limit:
-            raise ClusterError(f"{daemon} doesn't answer within the deadline; its last words:\n{tail(folder, daemon)}")
+            raise ClusterError(f"{name} doesn't answer within the deadline; its last words:\n{tail(folder, name)}")
         time.sleep(0.1)
 
 

@@ -18,6 +18,7 @@ from . import state as states
 from .conf import Site, Spec, cgroup_conf, slurm_conf
 from .ending import clear
 from .errors import ClusterError
+from .processes import Process
 from .state import State
 from .tools import Tools
 
@@ -124,11 +125,13 @@ class Startup:
         *,
         environment: Mapping[str, str] | None = None,
         save: bool = True,
-    ) -> None:
+    ) -> Process:
         """Start one daemon, and write down that it runs."""
-        self.state.daemons[name] = daemons.start(argv, name, self.folder, cwd or self.folder, environment)
+        started = daemons.start(argv, name, self.folder, cwd or self.folder, environment)
+        self.state.daemons[name] = started
         if save:
             self.state.save(self.folder)
+        return started
 
     def _site(self) -> Site:
         pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

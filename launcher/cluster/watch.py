@@ -14,7 +14,7 @@ class Watch:
 
     def __init__(self, folder: Path) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-c", f"from {__name__} import attend; attend()", str(folder)],
+            [sys.executable, "-P", "-c", f"from {__name__} import attend; attend()", str(folder)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -16,7 +16,7 @@ import pytest
 from dmr.launcher.cluster import PrivateCluster, processes
 from dmr.launcher.cluster.tools import missing
 
-PROGRAM = [sys.executable, "-c", "from dmr.launcher.cli.cluster import cluster; cluster(prog_name='dmr cluster')"]
+PROGRAM = [sys.executable, "-P", "-c", "from dmr.launcher.cli.cluster import cluster; cluster(prog_name='dmr cluster')"]
 
 
 def dmr(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -122,7 +122,11 @@ def test_without_slurm_the_packages_are_named(tmp_path: Path) -> None:
         "from dmr.launcher.cli.cluster import cluster; cluster(prog_name='dmr cluster')"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program, "up"], env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=False
+        [sys.executable, "-P", "-c", program, "up"],
+        env={"PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 1
     assert "slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge" in done.stderr

@@ -129,7 +129,7 @@ def test_a_process_elsewhere_with_the_environment_of_a_cluster_is_not_ours(tmp_p
 
 
 def test_what_nobody_owns_any_more_is_swept(own_base: Path) -> None:
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    child = subprocess.Popen([sys.executable, "-P", "-c", "import time; time.sleep(60)"])
     owner = processes.identify(child.pid)
     me = processes.identify(os.getpid())
     assert owner is not None and me is not None

@@ -164,7 +164,9 @@ def test_it_ends_with_its_owner_however_that_goes(number: int) -> None:
         "import time; from dmr.launcher.cluster import PrivateCluster\n"
         "with PrivateCluster(1) as one: print(one.folder, flush=True); time.sleep(60)"
     )
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as owner:
+    with subprocess.Popen(
+        [sys.executable, "-P", "-c", program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as owner:
         assert owner.stdout is not None
         folder = Path(owner.stdout.readline().decode().strip())
         assert folder.is_dir()
@@ -255,10 +257,12 @@ def as_root() -> Iterator[None]:
 def test_an_ordinary_user_can(as_root: None) -> None:
     """User 'nobody', with a PATH that has no daemons in it and no runtime folder."""
     argv = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "env", "-i", "PATH=/usr/bin:/bin"]
-    if subprocess.run([*argv, sys.executable, "-c", "import dmr.launcher.cluster"], cwd="/", check=False).returncode:
+    if subprocess.run(
+        [*argv, sys.executable, "-P", "-c", "import dmr.launcher.cluster"], cwd="/", check=False
+    ).returncode:
         pytest.skip("the package is not readable for an ordinary user here")
     done = subprocess.run(
-        [*argv, sys.executable, "-c", ELSEWHERE], cwd="/", capture_output=True, text=True, timeout=60, check=False
+        [*argv, sys.executable, "-P", "-c", ELSEWHERE], cwd="/", capture_output=True, text=True, timeout=60, check=False
     )
     assert done.stdout.split() == ["n1/65534", "n2/65534"], done.stderr
     assert not Path("/tmp/dmr-cluster-65534").exists()
@@ -267,7 +271,7 @@ def test_an_ordinary_user_can(as_root: None) -> None:
 @pytest.mark.parametrize("hostname", ["no-such-host", "deep.example.org", "localhost"])
 def test_any_hostname_will_do(as_root: None, hostname: str) -> None:
     script = 'hostname "$1" && shift && exec "$@"'
-    argv = ["unshare", "--uts", "sh", "-c", script, "sh", hostname, sys.executable, "-c", ELSEWHERE]
+    argv = ["unshare", "--uts", "sh", "-c", script, "sh", hostname, sys.executable, "-P", "-c", ELSEWHERE]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     if "unshare" in done.stderr:
         pytest.skip(f"no host name of its own can be had here: {done.stderr.strip()}")
