@@ -8,6 +8,9 @@ PYTHON ?= /usr/bin/python3
 VENV ?= $(if $(PIP_ONLY),.venv-pip,.venv)
 BIN := $(VENV)/bin
 
+# python, dmr-launch and, with wheels alone, mpirun are those of the environment.
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+
 # Open MPI asks root for a second thought; a container's root has none.
 export OMPI_ALLOW_RUN_AS_ROOT := 1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1

@@ -12,8 +12,10 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 import dmr
+from dmr.launcher.cli.dmr import COMMANDS, group
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -116,6 +118,13 @@ except SystemExit as end:
     assert not end.code, end.code
 """
     assert loaded_by(code) == set()
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_every_command_of_dmr_is_there_and_tells_how_it_is_used(command: str) -> None:
+    found = CliRunner().invoke(group, [command, "--help"], prog_name="dmr")
+    assert found.exit_code == 0, found.output or found.exception
+    assert f"Usage: dmr {command}" in found.output
 
 
 def test_parts_keep_to_their_layers() -> None:
