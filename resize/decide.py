@@ -46,12 +46,12 @@ def decide(
     """
     if not run.sizes:
         raise ValueError(f"run {run.run} has no allowed sizes")
-    situation = Situation(run, cluster, policy.rules, survey)
+    situation = Situation(run, cluster, policy.rules, survey, detailed=table)
     settled = _binding(situation)
     proposal = settled if settled is not None else _bounded(situation, policy.propose(situation))
     action, nodes, reason = _action(situation, proposal)
     rows = _table(situation, proposal, nodes) if table else ()
-    return Decision(action, nodes, reason, policy.name, rows, _facts(situation) if table else {})
+    return Decision(action, nodes, reason, policy.name, rows, _facts(situation) if table else {}, proposal.limit)
 
 
 def _binding(situation: Situation) -> Proposal | None:

@@ -67,6 +67,7 @@ def decision_to_json(decision: Decision) -> dict[str, Any]:
         "nodes": decision.nodes,
         "reason": decision.reason,
         "policy": decision.policy,
+        "limit": decision.limit,
         "facts": {key: _finite(value) for key, value in decision.facts.items()},
         "table": [{key: _finite(value) for key, value in dataclasses.asdict(row).items()} for row in decision.table],
     }
@@ -91,7 +92,8 @@ def decision_from_json(found: Mapping[str, Any] | str) -> Decision:
         if action not in ("stay", "shrink", "expand", "cancel"):
             raise ValueError(f"unknown action {action!r}")
         facts = {key: _infinite(value) for key, value in data.get("facts", {}).items()}
-        return Decision(action, int(data["nodes"]), data["reason"], data.get("policy", ""), table, facts)
+        limit = data.get("limit")
+        return Decision(action, int(data["nodes"]), data["reason"], data.get("policy", ""), table, facts, limit)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not a decision: {error!r}") from None
 

@@ -19,6 +19,8 @@ from .view import ClusterView, JobView
 STARTABLE = frozenset({"", "none", "null", "priority", "resources"})
 """Slurm's reasons with which a job waits only for nodes or for its turn."""
 
+MARGIN = 60.0
+"""Seconds that are left free before a waiting job's turn."""
 PLANNED = 100
 """How many waiting jobs are given their place before a new job's wait is told."""
 
@@ -160,10 +162,13 @@ class Outlook:
         Id of the run that looks: its own jobs are neither waiting nor in the way.
     job
         Scheduler's id of the allocation that the run holds.
+    now
+        The time of the decision; the survey may be a little older.
     """
 
-    def __init__(self, survey: Survey, run: str, job: str | None) -> None:
+    def __init__(self, survey: Survey, run: str, job: str | None, now: float | None = None) -> None:
         self.survey = survey
+        self.time = survey.cluster.time if now is None else now
         self.cluster = survey.cluster
         self.run = run
         self.job = job
@@ -199,9 +204,19 @@ class Outlook:
 
     def unwanted(self, until: float) -> int:
         """Return the idle nodes that no waiting job could use before ``until``."""
-        if self.now.head is None or until <= self.now.shadow:
+        if self.now.head is None or until <= self.now.shadow - MARGIN:
             return self.room
         return min(self.room, max(0, self.now.extra))
+
+    def limit(self, nodes: int) -> float | None:
+        """Return the longest time limit, in seconds, with which a new job of this size delays no waiting job.
+
+        None for no bound. A little is left for the scheduler to find the job before it no longer fits.
+        """
+        if self.now.head is None or nodes <= self.now.extra or self.now.shadow == math.inf:
+            return None
+        left = self.now.shadow - self.time
+        return max(0.0, left - max(MARGIN, 0.02 * left))
 
     def wait_at_least(self, nodes: int, duration: float = 0.0) -> float:
         """Return a lower bound on the seconds until a new job of this size could start.
@@ -209,14 +224,14 @@ class Outlook:
         Every waiting job has its place before it; running jobs may take until their limits, and jobs that
         come later may delay it.
         """
-        return max(0.0, self.survey.planned.earliest(nodes, duration) - self.cluster.time)
+        return max(0.0, self.survey.planned.earliest(nodes, duration) - self.time)
 
     def wait_without(self, job: JobView) -> float:
         """Return the seconds until a blocked job starts without our help, at the latest; inf if never."""
         if self.now.head is not None and self.now.head.job == job.job:
-            return max(0.0, self.now.shadow - self.cluster.time)
+            return max(0.0, self.now.shadow - self.time)
         when, _ = shadow_time(self.now.room, self.survey.all_releases, job.nodes)
-        return max(0.0, when - self.cluster.time)
+        return max(0.0, when - self.time)
 
     def waits_seen(self, nodes: int) -> list[float]:
         """Return how long running jobs of at least this size had waited, seconds."""
@@ -247,16 +262,21 @@ class Outlook:
         """
         if self.now.head is None or not sizes or sizes[0] >= held:
             return None
-        smaller = [size for size in reversed(sizes) if size < held]
-        most = self.now.room + held - sizes[0]
+        least, room = sizes[0], self.now.room
+        most = room + held - least
         starting = {each.job for each in self.now.started}
         blocked = [each for each in self.waiting if each.job not in starting]
         for job in blocked[:tries]:
-            if job.nodes > most:
+            if job.nodes > most or (job is not blocked[0] and not self._may_backfill(job, held - least)):
                 continue
-            for size in smaller:
-                if self.now.room + held - size < job.nodes:
+            for size in reversed(sizes):
+                if size >= held or room + held - size < job.nodes:
                     continue
                 if job is blocked[0] or any(each.job == job.job for each in self.after_release(held - size).started):
                     return job, size
         return None
+
+    def _may_backfill(self, job: JobView, released: int) -> bool:
+        """Whether a job behind the head could start at all if so many nodes were released."""
+        ends = math.inf if job.time_limit is None else self.cluster.time + job.time_limit
+        return ends <= self.now.shadow or job.nodes <= self.now.extra + released

@@ -24,17 +24,37 @@ class Proposal:
     """What a policy wants: the size to be at, and why.
 
     ``cancel`` gives up a successor that waits. ``remarks`` say of single sizes why they were not taken.
+    ``limit`` is the time limit in seconds with which a successor fits into the queue, None for the user's own.
     """
 
     nodes: int
     reason: str
     cancel: bool = False
     remarks: Mapping[int, str] = field(default_factory=dict)
+    limit: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Glance:
+    """What can be told of the cluster without looking at every job.
+
+    ``missing`` is the least number of nodes that would have to become free for some waiting job to have room,
+    None when none waits.
+    """
+
+    idle: int
+    total: int
+    missing: int | None
 
 
 @runtime_checkable
 class Policy(Protocol):
-    """Chooses a size. A pure function of the situation: no clock, no I/O, no state."""
+    """Chooses a size. A pure function of the situation: no clock, no I/O, no state.
+
+    A policy may have a method ``may_change(held, sizes, glance) -> bool`` as well. Where it returns False,
+    ``propose`` would keep the size whatever else is known; the simulation does not ask then. A policy
+    with that method promises, too, that its answer does not change while run and cluster don't.
+    """
 
     @property
     def name(self) -> str: ...

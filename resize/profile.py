@@ -64,6 +64,25 @@ class Profile:
         for index in range(first, last):
             self.free[index] -= nodes
 
+    def release(self, start: float, duration: float, nodes: int) -> None:
+        """Give back what `reserve` took, from now on where it began in the past."""
+        end = start + duration
+        begin = max(start, self.times[0])
+        if start == math.inf or end <= begin:
+            return
+        first, last = self._split(begin), (len(self.times) if end == math.inf else self._split(end))
+        for index in range(first, last):
+            self.free[index] += nodes
+
+    def least(self, start: float, duration: float) -> int:
+        """Return the number of nodes that are free all the time from ``start`` for ``duration`` seconds."""
+        index = max(0, bisect_right(self.times, start) - 1)
+        end, found = start + duration, self.free[index]
+        while index < len(self.times) and self.times[index] < end:
+            found = min(found, self.free[index])
+            index += 1
+        return found
+
     def _split(self, when: float) -> int:
         index = bisect_right(self.times, when) - 1
         if index < 0:

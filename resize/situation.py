@@ -49,9 +49,14 @@ class Situation:
     ----------
     run, cluster, rules
         As handed in.
+    detailed
+        Whether a reason is wanted for every size; otherwise a policy may pass over those that it would not take.
     """
 
-    def __init__(self, run: RunView, cluster: ClusterView, rules: Rules, survey: Survey | None = None) -> None:
+    def __init__(
+        self, run: RunView, cluster: ClusterView, rules: Rules, survey: Survey | None = None, *, detailed: bool = True
+    ) -> None:
+        self.detailed = detailed
         self.run = run
         self.cluster = cluster
         self.rules = rules
@@ -61,7 +66,7 @@ class Situation:
     @cached_property
     def outlook(self) -> Outlook:
         survey = self._survey if self._survey is not None else Survey(self.cluster)
-        return Outlook(survey, self.run.run, self.run.job)
+        return Outlook(survey, self.run.run, self.run.job, self.run.time)
 
     @cached_property
     def speed(self) -> Speed:

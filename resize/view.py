@@ -145,7 +145,11 @@ class Choice:
 
 @dataclass(frozen=True)
 class Decision:
-    """What to do now, and why. ``nodes`` is the size to be at; ``cancel`` gives up a pending successor."""
+    """What to do now, and why. ``nodes`` is the size to be at; ``cancel`` gives up a pending successor.
+
+    ``limit`` is the time limit, in seconds, that a successor should ask for so that it fits before a job that
+    waits for its nodes; None to ask for what the user asked for.
+    """
 
     action: ActionName
     nodes: int
@@ -153,3 +157,4 @@ class Decision:
     policy: str = ""
     table: tuple[Choice, ...] = ()
     facts: Mapping[str, float | str] = field(default_factory=dict)
+    limit: float | None = None

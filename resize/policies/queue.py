@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..policy import Proposal
+from ..policy import Glance, Proposal
 from ..situation import Rules, Situation
 
 
@@ -21,6 +22,13 @@ class Queue:
 
     rules: Rules = Rules()
     name: str = "queue"
+
+    def may_change(self, held: int, sizes: Sequence[int], glance: Glance) -> bool:
+        """Whether a waiting job could get enough from us, or we enough idle nodes for a larger size."""
+        if glance.missing is not None and glance.missing <= held - sizes[0]:
+            return True
+        larger = next((size for size in sizes if size > held), None)
+        return larger is not None and glance.idle >= (larger if held + larger <= glance.total else larger - held)
 
     def propose(self, situation: Situation) -> Proposal:
         remarks: dict[int, str] = {}
@@ -58,6 +66,8 @@ class Queue:
     def _grow(self, situation: Situation, remarks: dict[int, str]) -> Proposal:
         run, best = situation.run, None
         for size in (each for each in situation.sizes if each > run.nodes):
+            if not situation.detailed and situation.beside(size) > situation.outlook.room:
+                continue
             refusal = self._refuse(situation, size)
             if refusal:
                 remarks[size] = refusal
@@ -70,10 +80,12 @@ class Queue:
             return Proposal(run.nodes, why, cancel=run.pending is not None, remarks=remarks)
         size, gain = best
         pays = f"ends {gain:.0f} s sooner" if math.isfinite(gain) else "what it brings is not yet measured"
-        return Proposal(size, f"{situation.beside(size)} nodes are idle that nobody waits for; {pays}", remarks=remarks)
+        reason = f"{situation.beside(size)} nodes are idle that nobody waits for; {pays}"
+        return Proposal(size, reason, remarks=remarks, limit=situation.outlook.limit(situation.beside(size)))
 
     def _refuse(self, situation: Situation, size: int) -> str:
-        outlook, row, need = situation.outlook, situation.row(size), situation.beside(size)
+        outlook, need = situation.outlook, situation.beside(size)
+        row = situation.if_free(size) if need <= outlook.room else situation.row(size)
         done = math.inf if row.finish is None else row.finish
         if need > outlook.unwanted(done):
             if need > situation.cluster.idle:

@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dmr.resize.simulate.engine import Outcome, Schedule, Simulation, simulate_rigid
+from dmr.resize.simulate.queue import Machine, Request, WaitingQueue
+from dmr.resize.simulate.schedulers import SCHEDULERS, Start, conservative, easy
+from dmr.resize.simulate.workload import Job, Workload
+
+
+def mix(*jobs: tuple[float, int, float, float]) -> Workload:
+    """Jobs as (submit, nodes, runtime, limit), numbered from 1."""
+    return Workload(tuple(Job(number, *each) for number, each in enumerate(jobs, 1)))
+
+
+def starts(schedule: Schedule) -> dict[int, float]:
+    return {each.job.id: each.start for each in schedule.outcomes}
+
+
+# A machine of 4 nodes. 1 runs on 3 nodes until 100; 2 wants all 4; 3 and 4 fit beside 1, 3 short and 4 long;
+# 5 wants 2 nodes after 2.
+FIVE = mix((0, 3, 100, 100), (1, 4, 50, 50), (2, 1, 40, 40), (3, 1, 200, 200), (4, 2, 10, 10))
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "expected"),
+    [
+        # Nobody overtakes: 2 at 100, then 3, 4 and 5 together when it ends.
+        ("fcfs", {1: 0, 2: 100, 3: 150, 4: 150, 5: 150}),
+        # Whatever fits: 3 at once, 4 in its node when it ends, and 5 when 1 ends; 2 waits for 4.
+        ("backfill", {1: 0, 2: 242, 3: 2, 4: 42, 5: 100}),
+        # 2 is sure of 100: 3 ends before, 4 doesn't; after 2, all three.
+        ("easy", {1: 0, 2: 100, 3: 2, 4: 150, 5: 150}),
+        # The same here: 4 and 5 were promised 150.
+        ("conservative", {1: 0, 2: 100, 3: 2, 4: 150, 5: 150}),
+    ],
+)
+def test_hand_computed(scheduler: str, expected: dict[int, float]) -> None:
+    assert starts(simulate_rigid(FIVE, 4, scheduler)) == expected
+
+
+def test_easy_lets_a_second_job_be_delayed_where_conservative_does_not() -> None:
+    """Of 4 nodes, 1 holds 2 until 100. Head 2 needs 3 (from 100, one node extra). 3 needs 4, promised 150.
+
+    4 takes the extra node for 300 s: EASY lets it, since 2 isn't delayed, but 3 then waits until 305.
+    """
+    jobs = mix((0, 2, 100, 100), (1, 3, 50, 50), (2, 4, 10, 10), (5, 1, 300, 300))
+    assert starts(simulate_rigid(jobs, 4, "easy")) == {1: 0, 2: 100, 3: 305, 4: 5}
+    assert starts(simulate_rigid(jobs, 4, "conservative")) == {1: 0, 2: 100, 3: 150, 4: 160}
+
+
+def test_early_ends_are_used() -> None:
+    """1 asks for 100 s and takes 20: the head starts then, and what was promised is kept or bettered."""
+    jobs = mix((0, 4, 20, 100), (1, 4, 10, 50), (2, 2, 10, 50))
+    for scheduler in SCHEDULERS:
+        assert starts(simulate_rigid(jobs, 4, scheduler)) == {1: 0, 2: 20, 3: 30}, scheduler
+
+
+def test_jobs_over_their_limit_stop_nothing() -> None:
+    """1 runs over its limit, as traces show it: whoever waits for it starts when it is really over."""
+    jobs = mix((0, 4, 100, 10), (1, 4, 10, 10), (2, 1, 10, 10))
+    for scheduler in SCHEDULERS:
+        assert starts(simulate_rigid(jobs, 4, scheduler)) == {1: 0, 2: 100, 3: 110}, scheduler
+
+
+def test_the_scheduler_may_have_a_cycle() -> None:
+    jobs = mix((3, 4, 20, 20), (4, 4, 10, 10))
+    assert starts(simulate_rigid(jobs, 4, "easy", cycle=30)) == {1: 30, 2: 60}
+
+
+def test_a_job_larger_than_the_machine_is_refused() -> None:
+    with pytest.raises(ValueError, match="job 1 asks for 5 nodes, the machine has 4"):
+        simulate_rigid(mix((0, 5, 1, 1)), 4)
+
+
+workloads = st.lists(
+    st.tuples(
+        st.floats(0, 60).map(round), st.integers(1, 8), st.integers(1, 40), st.sampled_from([1.0, 1.0, 1.5, 4.0])
+    ),
+    min_size=1,
+    max_size=25,
+).map(lambda found: mix(*sorted((float(s), n, float(r), r * f) for s, n, r, f in found)))
+
+
+def check_nodes(outcomes: list[Outcome], nodes: int) -> None:
+    """No node used twice: at no time more nodes held than there are."""
+    changes = sorted(
+        change for each in outcomes for change in ((each.end, -each.job.nodes), (each.start, each.job.nodes))
+    )
+    held = 0
+    for _, change in sorted(changes, key=lambda each: (each[0], each[1])):
+        held += change
+        assert 0 <= held <= nodes
+
+
+@pytest.mark.parametrize("scheduler", sorted(SCHEDULERS))
+@settings(max_examples=80, deadline=None)
+@given(workloads)
+def test_every_job_runs_once_on_nodes_of_its_own(scheduler: str, jobs: Workload) -> None:
+    schedule = simulate_rigid(jobs, 8, scheduler)
+    assert sorted(each.job.id for each in schedule.outcomes) == sorted(job.id for job in jobs.jobs)
+    for each in schedule.outcomes:
+        assert each.start >= each.job.submit
+        assert each.end == each.start + each.job.runtime
+    check_nodes(schedule.outcomes, 8)
+
+
+@settings(max_examples=80, deadline=None)
+@given(workloads)
+def test_fcfs_starts_in_order(jobs: Workload) -> None:
+    found = [each.start for each in sorted(simulate_rigid(jobs, 8, "fcfs").outcomes, key=lambda each: each.job.id)]
+    assert found == sorted(found)
+
+
+@settings(max_examples=150, deadline=None)
+@given(workloads)
+def test_easy_never_delays_the_head(jobs: Workload) -> None:
+    """Whenever a job is at the head, it starts no later than the time first reserved for it as the head."""
+    reserved: dict[str, float] = {}
+
+    def watched(now: float, machine: Machine, queue: WaitingQueue, start: Start) -> None:
+        easy(now, machine, queue, start)
+        head = queue.head()
+        if head is not None:
+            free, when = machine.free, now
+            for when, nodes in machine.releases(now):
+                free += nodes
+                if free >= head.nodes:
+                    break
+            reserved[head.job] = min(when, reserved.get(head.job, math.inf))
+
+    schedule = Simulation(jobs, 8, watched).run()
+    for each in schedule.outcomes:
+        if str(each.job.id) in reserved:
+            assert each.start <= reserved[str(each.job.id)] + 1e-9
+
+
+@settings(max_examples=150, deadline=None)
+@given(workloads)
+def test_conservative_delays_nobody(jobs: Workload) -> None:
+    """Every job starts no later than it was promised at its arrival."""
+    promised: dict[str, float] = {}
+
+    def watched(now: float, machine: Machine, queue: WaitingQueue, start: Start) -> None:
+        before: list[Request] = list(queue)
+        conservative(now, machine, queue, start)
+        for each in before:
+            promised[each.job] = min(each.reserved, promised.get(each.job, math.inf))
+
+    schedule = Simulation(jobs, 8, watched).run()
+    for each in schedule.outcomes:
+        assert each.start <= promised[str(each.job.id)] + 1e-9
+
+
+@settings(max_examples=60, deadline=None)
+@given(workloads, st.integers(0, 24))
+def test_conservative_is_not_hurt_by_later_jobs(jobs: Workload, place: int) -> None:
+    """With exact limits, leaving out every job after one does not change when that one starts."""
+    exact = Workload(tuple(replace(job, limit=job.runtime) for job in jobs.jobs))
+    place = min(place, len(exact.jobs) - 1)
+    whole, part = starts(simulate_rigid(exact, 8, "conservative")), Workload(exact.jobs[: place + 1])
+    assert starts(simulate_rigid(part, 8, "conservative")) == {key: whole[key] for key in starts_of(part)}
+
+
+def starts_of(jobs: Workload) -> list[int]:
+    return [job.id for job in jobs.jobs]
+
+
+def test_long_queues_keep_their_order() -> None:
+    """The queue's arrays grow and are compacted; order and contents stay."""
+    queue = WaitingQueue()
+    requests = [Request(str(n), n, 1 + n % 7, 1 + n % 7, float(n), 0.0, None, None) for n in range(5000)]
+    expected: list[Request] = []
+    for number, request in enumerate(requests):
+        queue.append(request)
+        expected.append(request)
+        if number % 3:
+            gone = expected.pop(0 if number % 2 else len(expected) // 2)
+            queue.remove(gone)
+    assert list(queue) == expected
+    assert queue.head() is expected[0]
+    assert len(queue) == len(expected)
+    assert queue.behind(3, 4000.0, 2) == [
+        each for each in expected[1:] if each.nodes <= 3 and (each.limit <= 4000.0 or each.nodes <= 2)
+    ]
+    assert queue.smallest() == 1
