@@ -40,7 +40,7 @@ def resize(run: str, nodes: int, wait: bool, timeout: float) -> None:
 
 @click.command()
 @click.argument("run")
-@click.option("--now", is_flag=True, help="Without a save: the steps since the last checkpoint are lost.")
+@click.option("--now", is_flag=True, help="Without waiting for a save: steps since the last checkpoint may be lost.")
 @wait_option
 @timeout_option
 def stop(run: str, now: bool, wait: bool, timeout: float) -> None:
