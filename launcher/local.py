@@ -19,7 +19,7 @@ class LocalEngine:
     Parameters
     ----------
     nodes
-        How many nodes the machine counts for; None for the cores that this process may use. More than that shares cores.
+        How many nodes the machine counts for; None for the cores that this process may use. More share cores.
     tasks_per_node
         Ranks that each of them takes.
     mpi
@@ -83,7 +83,7 @@ class LocalEngine:
 
     def resize_in_place(self, allocation: Allocation, nodes: int) -> Allocation:
         if not 1 <= nodes <= len(self._all):
-            raise ShrinkRefused(f"this machine counts for {len(self._all)} nodes; {nodes} can't be had (see --local-nodes)")
+            raise ShrinkRefused(f"this machine counts for {len(self._all)} nodes, not {nodes} (--local-nodes)")
         self._held = Allocation(
             job=allocation.job,
             nodes=self._all[:nodes],

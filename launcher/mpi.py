@@ -22,7 +22,7 @@ from .engine import Allocation, EngineError
 Family = Literal["openmpi", "mpich", "intel"]
 
 CHOICES = ("auto", "srun", "srun-pmix", "srun-pmi2", "mpirun", "mpiexec")
-"""Names that a user may choose from; also ``srun-NAME`` for any NAME of ``srun --mpi=list``, and the path of a starter."""
+"""Names to choose from; also ``srun-NAME`` for any NAME of ``srun --mpi=list``, and the path of a starter."""
 
 PROBE_SECONDS = 30.0
 _PYTHON = re.compile(r"python[\d.]*")
@@ -226,8 +226,8 @@ def parse_plugins(text: str) -> tuple[str, ...]:
     for line in text.splitlines():
         _, _, rest = line.rpartition(":") if ":" in line else ("", "", line)
         names += [word for word in re.split(r"[,\s]+", rest) if re.fullmatch(r"\w+", word)]
-    known = [name for name in names if name not in ("MPI", "plugin", "types", "are", "specific", "versions", "available")]
-    return tuple(dict.fromkeys(known))
+    heading = ("MPI", "plugin", "types", "are", "specific", "versions", "available")
+    return tuple(dict.fromkeys(name for name in names if name not in heading))
 
 
 def srun_plugins(environ: Mapping[str, str]) -> tuple[str, ...]:

@@ -37,6 +37,8 @@ class ProcessRanks:
         Working directory.
     log
         File that the output is appended to beside this process's own standard output; None to inherit both streams.
+    ask
+        Sends SIGTERM to the ranks, and returns whether it could; without it the starter gets the signal.
     sweep
         Ends what the starter left behind elsewhere (steps of a Slurm job); called by `kill` before it gives up on the
         starter, with the seconds that it may take.
@@ -54,11 +56,12 @@ class ProcessRanks:
         folder: Path,
         log: Path | None = None,
         *,
+        ask: Callable[[], bool] | None = None,
         sweep: Callable[[float], None] | None = None,
     ) -> None:
         self.argv = tuple(argv)
         self.mark = secrets.token_hex(8)
-        self._sweep = sweep
+        self._ask, self._sweep = ask, sweep
         self._copier: threading.Thread | None = None
         try:
             sink = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600) if log else None
@@ -100,7 +103,11 @@ class ProcessRanks:
         return code if code >= 0 else 128 - code
 
     def terminate(self) -> None:
-        """Send SIGTERM to the starter, which hands it on to the ranks."""
+        """Send SIGTERM to the ranks; mpirun and mpiexec hand it on to them."""
+        if self._ask is None or not self._ask():
+            self._end_starter()
+
+    def _end_starter(self) -> None:
         with contextlib.suppress(ProcessLookupError):
             self._process.terminate()
 
@@ -108,8 +115,8 @@ class ProcessRanks:
         """End all ranks, and wait until they are gone; takes at most about half a minute."""
         deadline = time.monotonic() + KILL_SECONDS
         if self._process.poll() is None:
-            self.terminate()
-            self._wait(min(GRACE_SECONDS, KILL_SECONDS))
+            self._end_starter()
+            self._wait(GRACE_SECONDS)
         if self._sweep is not None:
             self._sweep(max(1.0, deadline - time.monotonic()))
         if self._process.poll() is None:

@@ -172,6 +172,8 @@ class PrivateCluster:
         found = {"SLURM_CONF": str(self.folder / "slurm.conf"), "PATH": search_path(os.environ.get("PATH"))}
         if os.getuid() == 0:
             found |= dict.fromkeys(_ROOT_MAY, "1")
+        # Open MPI 4 names its shared memory by host and rank on the node: two virtual nodes would take each other's.
+        found["OMPI_MCA_btl"] = os.environ.get("OMPI_MCA_btl", "^vader")
         return found
 
     @property

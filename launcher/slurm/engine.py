@@ -1,0 +1,329 @@
+"""The Slurm engine: this process runs in an allocation, as an ordinary user."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from ...resize.view import ClusterView
+from ..engine import Allocation, EngineError, JobInfo, Launch, ShrinkRefused, Submission, Unanswered
+from ..mpi import Flavour, find_flavour
+from ..processes import ProcessRanks
+from . import options, parse
+from .client import Client, CommandClient
+from .commands import QUERY_SECONDS, QUERY_TRIES, CommandFailed, Commands
+from .environment import step_environment, without_scheduler
+from .parse import JobRow
+from .script import BatchScript, generated, own_arguments
+from .states import job_state
+from .steps import signal_steps, sweeper
+from .submit import CPUS_PER_TASK, TASKS_PER_NODE, Origin, Prepared, prepare, submit
+from .view import Reach, cluster_view
+
+SHRINK_SECONDS = 15.0
+"""How long a shrink is tried again while Slurm says that the job can't be changed just now."""
+ASK_SECONDS = 10.0
+"""How long scancel may take to send the ranks a SIGTERM."""
+
+
+class SlurmEngine:
+    """Runs ranks in a Slurm allocation, gives nodes back, and submits successors.
+
+    Parameters
+    ----------
+    environ
+        The job's environment, this process's own by default.
+    mpi
+        How ranks are started, see `find_flavour`.
+    tasks_per_node
+        Ranks a node; None for what the job was submitted with.
+    relaunch
+        Command line that a successor of a job without a batch script (salloc) runs; this process's own by default.
+    seconds
+        Time-out of one query.
+    client
+        Who asks the controller: squeue and sinfo by default.
+
+    Raises
+    ------
+    EngineError
+        Outside an allocation, and in a heterogeneous job.
+    """
+
+    name = "slurm"
+    can_submit = True
+
+    def __init__(
+        self,
+        environ: Mapping[str, str] | None = None,
+        *,
+        mpi: str = "auto",
+        tasks_per_node: int | None = None,
+        relaunch: Sequence[str] | None = None,
+        seconds: float = QUERY_SECONDS,
+        client: Client | None = None,
+    ) -> None:
+        self._environ = dict(os.environ if environ is None else environ)
+        raw = self._environ.get("SLURM_JOB_ID")
+        if raw is None:
+            raise EngineError(
+                "this is not a Slurm allocation (no SLURM_JOB_ID): use sbatch or salloc, or --engine local"
+            )
+        if self._environ.get("SLURM_HET_SIZE") or self._environ.get("SLURM_HET_JOB_ID"):
+            raise EngineError("heterogeneous jobs can't be resized: submit the malleable part as a job of its own")
+        if tasks_per_node is not None and tasks_per_node < 1:
+            raise EngineError(f"at least 1 rank a node is needed, not {tasks_per_node}")
+        self._raw = raw
+        self._job = raw
+        if "SLURM_ARRAY_JOB_ID" in self._environ and "SLURM_ARRAY_TASK_ID" in self._environ:
+            self._job = f"{self._environ['SLURM_ARRAY_JOB_ID']}_{self._environ['SLURM_ARRAY_TASK_ID']}"
+        self._mpi = mpi
+        self._flavour: Flavour | None = None
+        self._tasks_per_node = tasks_per_node
+        self._relaunch = tuple(relaunch or [sys.executable, *sys.orig_argv[1:]])
+        self.commands = Commands(without_scheduler(self._environ), seconds)
+        self._client = client or CommandClient(self.commands)
+        self._lock = threading.Lock()
+        self._held: Allocation | None = None
+        self._origin: Origin | None = None
+        self._reach: Reach | None = None
+        self._no_shrink: str | None = None
+        self._starts = 0
+
+    # -- what is held
+
+    def allocation(self) -> Allocation:
+        """Return what is held, as the controller says.
+
+        Without an answer it is what was held last, or what the environment says.
+        """
+        try:
+            row = self._client.job(self._job)
+        except EngineError:
+            row = None
+        held = self._held or self._from_environment()
+        if row is not None and row.held:
+            held = replace(held, nodes=_batch_host_first(row.held, row.batch_host), end=row.end)
+        self._held = held
+        return held
+
+    def _from_environment(self) -> Allocation:
+        env = self._environ
+        nodes = parse.expand_hosts(env.get("SLURM_JOB_NODELIST", env.get("SLURM_NODELIST", "")))
+        if not nodes:
+            raise EngineError(f"no nodes of job {self._raw} are known: no SLURM_JOB_NODELIST, and squeue is silent")
+        end = env.get("SLURM_JOB_END_TIME", "")
+        cpus = env.get(CPUS_PER_TASK) or env.get("SLURM_CPUS_PER_TASK", "")
+        return Allocation(
+            job=self._job,
+            nodes=_batch_host_first(nodes, env.get("SLURMD_NODENAME", "")),
+            tasks_per_node=self._tasks_per_node or self._asked_tasks_per_node(len(nodes)),
+            cpus_per_task=int(cpus) if cpus.isdigit() else None,
+            end=float(end) if end.isdigit() else None,
+        )
+
+    def _asked_tasks_per_node(self, nodes: int) -> int:
+        """Return ranks a node as srun would start them; numbers and nodes of the environment go stale together."""
+        env = self._environ
+        for name in (TASKS_PER_NODE, "SLURM_NTASKS_PER_NODE"):
+            if env.get(name, "").isdigit():
+                return int(env[name])
+        total = env.get("SLURM_NTASKS", "")
+        return max(1, -(-int(total) // nodes)) if total.isdigit() else 1
+
+    # -- the cluster
+
+    def observe(self) -> ClusterView | None:
+        try:
+            queue = self._client.queue()
+            nodes = self._client.nodes()
+        except EngineError:
+            return None
+        return cluster_view(time.time(), queue, nodes, self._within_reach(queue))
+
+    def _within_reach(self, queue: Sequence[JobRow]) -> Reach:
+        if self._reach is None:
+            mine = next((row for row in queue if row.raw == self._raw), None)
+            partitions = set(mine.partitions if mine else ()) or {self._environ.get("SLURM_JOB_PARTITION", "")}
+            try:
+                origin = self.origin()
+            except EngineError:
+                return Reach(frozenset(partitions))
+            excluded = parse.expand_hosts(origin.record.get("ExcNodeList", ""))
+            self._reach = Reach(frozenset(partitions), origin.record.get("Features", ""), frozenset(excluded))
+        return self._reach
+
+    # -- ranks
+
+    def flavour(self, launch: Launch) -> Flavour:
+        """Return how this engine starts ranks; found with the first launch, and kept.
+
+        Raises
+        ------
+        EngineError
+            When no MPI was found.
+        """
+        if self._flavour is None:
+            environ = {**self._environ, **launch.environment}
+            self._flavour = find_flavour(self._mpi, launch.command, slurm=True, environ=environ)
+        return self._flavour
+
+    def start(self, launch: Launch) -> ProcessRanks:
+        flavour = self.flavour(launch)
+        inherited = step_environment(self._environ, launch.allocation, by_srun=flavour.by_srun)
+        environ = {**inherited, **launch.environment}
+        environ |= flavour.environment(environ)
+        self._starts += 1
+        label = f"dmr-{os.getpid()}-{self._starts}"
+        argv = flavour.argv(launch.command, launch.allocation, label=label)
+        sweep = sweeper(self.commands, self._raw, label)
+
+        def ask() -> bool:
+            # srun answers SIGTERM by killing the step at once, without a SIGTERM to the ranks.
+            return flavour.by_srun and signal_steps(self.commands, self._raw, label, "TERM", ASK_SECONDS)
+
+        return ProcessRanks(argv, environ, launch.folder, launch.log, ask=ask, sweep=sweep)
+
+    # -- changes of size
+
+    def resize_in_place(self, allocation: Allocation, nodes: int) -> Allocation:
+        """Give nodes back: the last ones of the allocation, never the one that this launcher runs on."""
+        if nodes == len(allocation.nodes):
+            return allocation
+        if nodes > len(allocation.nodes):
+            raise ShrinkRefused(f"Slurm lets no running job grow ({len(allocation.nodes)} to {nodes} nodes)")
+        if nodes < 1:
+            raise ShrinkRefused("a job keeps at least one node")
+        return self.keep(allocation, allocation.nodes[:nodes])
+
+    def keep(self, allocation: Allocation, nodes: Sequence[str]) -> Allocation:
+        """Give all nodes back but these, which have to hold the first of the allocation: the batch script runs there.
+
+        Raises
+        ------
+        ShrinkRefused
+        Unanswered
+            When neither the update nor the question what came of it was answered.
+        """
+        if not set(nodes) <= set(allocation.nodes) or allocation.nodes[0] not in nodes:
+            raise ShrinkRefused(f"{', '.join(nodes)} are not nodes of this job with {allocation.nodes[0]} among them")
+        if self._no_shrink is not None:
+            raise ShrinkRefused(self._no_shrink)
+        answered, refused = self._update([f"JobId={self._raw}", f"NodeList={parse.short_hosts(nodes)}"])
+        # The answer may have been lost, and the words of a refusal differ: what is held decides.
+        row = self._client.job(self._job)
+        if row is None or not row.held:
+            raise Unanswered(f"squeue doesn't tell what job {self._job} holds after the shrink")
+        self._held = replace(allocation, nodes=_batch_host_first(row.held, row.batch_host), end=row.end)
+        if set(self._held.nodes) != set(nodes):
+            if not answered:
+                raise Unanswered(f"scontrol gave no answer, and job {self._job} still holds {len(row.held)} nodes")
+            self._no_shrink = refused or f"job {self._job} still holds {len(row.held)} nodes after scontrol update"
+            raise ShrinkRefused(self._no_shrink)
+        return self._held
+
+    def _update(self, changes: Sequence[str]) -> tuple[bool, str]:
+        """Run ``scontrol update``; returns whether it was answered, and why it was refused."""
+        until = time.monotonic() + SHRINK_SECONDS
+        while True:
+            try:
+                # Without SLURM_JOBID in its environment scontrol writes no resize scripts into the working directory.
+                self.commands.act(["scontrol", "update", *changes])
+                return True, ""
+            except Unanswered:
+                return False, ""
+            except CommandFailed as error:
+                if not error.busy or time.monotonic() > until:
+                    return True, error.words
+            time.sleep(1.0)
+
+    # -- successors
+
+    def origin(self) -> Origin:
+        """Return the job that successors are made from: its record and its script, asked for once.
+
+        Raises
+        ------
+        Unanswered, EngineError
+        """
+        with self._lock:
+            if self._origin is None:
+                shown = self.commands.query(["scontrol", "show", "job", "-o", self._raw], tries=QUERY_TRIES)
+                record = parse.record(shown.out)
+                self._origin = Origin(self._raw, record, self._script(record), self._environ, self._nodes_at_start())
+            return self._origin
+
+    def _nodes_at_start(self) -> int:
+        count = self._environ.get("SLURM_JOB_NUM_NODES", "")
+        return int(count) if count.isdigit() else len(self.allocation().nodes)
+
+    def _script(self, record: Mapping[str, str]) -> BatchScript:
+        if record.get("BatchFlag", "1") == "0":
+            return generated(self._relaunch)
+        argv = ["scontrol", "write", "batch_script", self._raw, "-"]
+        text = self.commands.query(argv, tries=QUERY_TRIES).out
+        if not text.startswith("#!"):
+            raise EngineError(f"scontrol does not show the batch script of job {self._raw}")
+        command = record.get("Command", "").split()
+        return BatchScript(text, own_arguments(record), os.path.basename(command[0]) if command else "job.sh")
+
+    def prepare(self, submission: Submission) -> Prepared:
+        """Return the submission in full, without making it.
+
+        Raises
+        ------
+        Unanswered, EngineError
+        """
+        held = self._held or self.allocation()
+        return prepare(self.origin(), submission, held.tasks_per_node, held.cpus_per_task)
+
+    def submit(self, submission: Submission) -> str:
+        return submit(self.commands, self.prepare(submission))
+
+    def find(self, name: str) -> JobInfo | None:
+        token = name.rpartition(":")[2]
+        for row in self._client.jobs_of(self._user()):
+            if row.comment.split(" ")[0] == name or row.name.endswith(f".{token}"):
+                return _info(row, row.job)
+        return None
+
+    def job(self, job: str) -> JobInfo:
+        try:
+            row = self._client.job(job)
+        except EngineError as error:
+            return JobInfo(job, "unknown", reason=str(error))
+        # The id is one that sbatch gave out, so a job that Slurm doesn't know was forgotten after its end.
+        return JobInfo(job, "ended") if row is None else _info(row, job)
+
+    def resize_pending(self, job: str, nodes: tuple[int, int]) -> None:
+        held = self._held or self.allocation()
+        shape = options.Shape(nodes, held.tasks_per_node, held.cpus_per_task)
+        self.commands.act(["scontrol", "update", f"JobId={job}", *options.pending_size(shape)])
+
+    def cancel(self, job: str) -> None:
+        try:
+            self.commands.act(["scancel", job])
+        except CommandFailed as error:
+            if not error.unknown_job:
+                raise
+
+    def _user(self) -> str:
+        return self._environ.get("SLURM_JOB_USER") or getpass.getuser()
+
+
+def _batch_host_first(nodes: Sequence[str], batch_host: str) -> tuple[str, ...]:
+    if batch_host not in nodes:
+        return tuple(nodes)
+    return (batch_host, *(node for node in nodes if node != batch_host))
+
+
+def _info(row: JobRow, job: str) -> JobInfo:
+    state = job_state(row.state)
+    outcome = row.state.lower().split(" ")[0] if state == "ended" else ""
+    nodes = len(row.held) if row.held else row.nodes
+    return JobInfo(job, state, nodes=nodes, reason=row.reason, start=row.start, end=row.end, outcome=outcome)

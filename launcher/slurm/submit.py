@@ -1,0 +1,104 @@
+"""Submit a successor: the same script, folder and options, another size."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..engine import Submission, SubmitRefused, Unanswered
+from . import options
+from .commands import CommandFailed, Commands
+from .environment import without_scheduler
+from .options import Shape
+from .parse import submitted_job
+from .script import BatchScript
+
+TASKS_PER_NODE, CPUS_PER_TASK = "DMR_TASKS_PER_NODE", "DMR_CPUS_PER_TASK"
+"""Tell a job that was asked for without tasks how many ranks a node it is to start."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The job that a successor is made from. ``held`` is the number of nodes it started on."""
+
+    job: str
+    record: Mapping[str, str]
+    batch: BatchScript
+    environ: Mapping[str, str]
+    held: int
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A submission in full: what ``dmr-launch --dry-run`` shows, and what `submit` runs."""
+
+    argv: tuple[str, ...]
+    script: str
+    arguments: tuple[str, ...]
+    name: str
+    environ: Mapping[str, str]
+    folder: Path | None
+
+
+def prepare(origin: Origin, submission: Submission, tasks_per_node: int, cpus_per_task: int | None) -> Prepared:
+    """Put a submission together; asks and changes nothing."""
+    shape = Shape(submission.nodes, tasks_per_node, cpus_per_task)
+    script = options.read_script(origin.batch.text)
+    added = {**submission.environment, TASKS_PER_NODE: str(tasks_per_node)}
+    if cpus_per_task:
+        added[CPUS_PER_TASK] = str(cpus_per_task)
+    record, environ = origin.record, origin.environ
+    index = environ.get("SLURM_ARRAY_TASK_ID")
+    argv = [
+        "sbatch",
+        "--parsable",
+        *options.size_options(shape),
+        *options.carried_options(record, script, environ, shape, origin.held),
+        *options.output_options(record, script, origin.job, submission.generation),
+        f"--job-name={options.job_name(record, submission.generation, submission.token)}",
+        f"--comment={options.comment(record, submission.name)}",
+        options.export_option(script, environ, sorted(added)),
+        # A lost node then costs the ranks, not the job: they start again on those that are left.
+        "--no-kill",
+        *([f"--chdir={record['WorkDir']}"] if "WorkDir" in record else []),
+        *([f"--array={index}"] if index else []),
+        *([f"--dependency=afterany:{submission.after}"] if submission.after else []),
+        *submission.options,
+    ]
+    # Scripts find their files by SLURM_SUBMIT_DIR, which is the folder that sbatch runs in.
+    where = environ.get("SLURM_SUBMIT_DIR") or record.get("WorkDir")
+    folder = Path(where) if where and os.path.isdir(where) else None
+    clean = {key: value for key, value in without_scheduler(environ).items() if key != CPUS_PER_TASK}
+    return Prepared(tuple(argv), script.text, origin.batch.arguments, origin.batch.name, {**clean, **added}, folder)
+
+
+def submit(commands: Commands, prepared: Prepared) -> str:
+    """Run sbatch once, and return the job's id.
+
+    Raises
+    ------
+    SubmitRefused
+        With sbatch's words.
+    Unanswered
+        When it gave none, or none that holds a job id.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="dmr-submit-"))
+    try:
+        file = folder / prepared.name
+        file.write_text(prepared.script, errors="surrogateescape")
+        argv = [*prepared.argv, str(file), *prepared.arguments]
+        try:
+            answer = commands.act(argv, environ=prepared.environ, cwd=prepared.folder)
+        except CommandFailed as error:
+            raise SubmitRefused(error.words or str(error)) from None
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    job = submitted_job(answer.out)
+    if job is None:
+        raise Unanswered(f"sbatch printed no job id: {answer.out.strip() or answer.err.strip()!r}")
+    index = next((word.removeprefix("--array=") for word in prepared.argv if word.startswith("--array=")), None)
+    return f"{job}_{index}" if index else job
