@@ -31,6 +31,7 @@ _ROOT_MAY = (
     "PRTE_ALLOW_RUN_AS_ROOT",
     "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM",
 )
+_OPEN_MPI_BTL = "OMPI_MCA_btl"
 
 Condition = Literal["up", "degraded", "starting", "dead"]
 
@@ -173,7 +174,7 @@ class PrivateCluster:
         if os.getuid() == 0:
             found |= dict.fromkeys(_ROOT_MAY, "1")
         # Open MPI 4 names its shared memory by host and rank on the node: two virtual nodes would take each other's.
-        found["OMPI_MCA_btl"] = os.environ.get("OMPI_MCA_btl", "^vader")
+        found[_OPEN_MPI_BTL] = os.environ.get(_OPEN_MPI_BTL, "^vader")
         return found
 
     @property
