@@ -169,7 +169,8 @@ def read_history(events: Iterable[Mapping[str, Any]]) -> History:
     queries: dict[int, int] = {}
     stopping: set[int] = set()
     last_control = 0
-    for event in sorted(events, key=lambda each: each.get("event") != "submitted"):
+    # Times come from several machines' clocks: what follows from what is known better than that.
+    for event in sorted(events, key=lambda each: _ORDER.get(str(each.get("event")), len(_ORDER))):
         name, number, time = event.get("event"), int(event.get("generation", 0)), float(event.get("time", 0.0))
         if name == "submitted":
             successors[event["token"]] = _submitted(event, number, time, successors.get(event["token"]))
@@ -201,11 +202,14 @@ def read_history(events: Iterable[Mapping[str, Any]]) -> History:
     )
 
 
+_ORDER = {name: place for place, name in enumerate(("submitted", "launched", "loaded", "saved", "ended"))}
+
+
 def _submitted(
     event: Mapping[str, Any], number: int, time: float, before: SuccessorRecord | None
 ) -> SuccessorRecord:
     if before is not None:  # the job id came after the submission was recorded
-        return replace(before, job=event.get("job") or before.job)
+        return replace(before, job=event.get("job") or before.job, submitted=min(before.submitted, time))
     low, high = event.get("nodes", (0, 0))
     return SuccessorRecord(
         str(event["token"]), int(event.get("successor", 0)), number, time, (int(low), int(high)),
