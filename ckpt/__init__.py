@@ -19,6 +19,7 @@ from .errors import (
 from .items import ArrayItem, ArraySpec, CheckpointInfo, Item, RngItem, Saved, State, ValueItem
 from .layout import Block, Layout, Replicated
 from .load import Loaded, describe_difference
+from .reader import CheckpointFile, Problem, open
 from .store import Store
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "Block",
     "Box",
     "CheckpointError",
+    "CheckpointFile",
     "CheckpointInfo",
     "Damaged",
     "Fenced",
@@ -34,6 +36,7 @@ __all__ = [
     "Layout",
     "Loaded",
     "Mismatch",
+    "Problem",
     "Replicated",
     "RngItem",
     "Saved",
@@ -45,4 +48,5 @@ __all__ = [
     "ValueItem",
     "Writer",
     "describe_difference",
+    "open",
 ]

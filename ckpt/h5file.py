@@ -34,9 +34,7 @@ class Places:
 
 def dataset_name(name: str) -> str:
     """Return a name that HDF5 takes for one link, for any text."""
-    text = "".join(
-        f"%u{ord(each):04X}" if "\ud800" <= each <= "\udfff" else _ESCAPED.get(each, each) for each in name
-    )
+    text = "".join(f"%u{ord(each):04X}" if "\ud800" <= each <= "\udfff" else _ESCAPED.get(each, each) for each in name)
     return {"": "%", ".": "%2E", "..": "%2E%2E"}.get(text, text)
 
 

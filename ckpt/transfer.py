@@ -18,6 +18,7 @@ from .held import Held, carrier, cuts
 from .manifest import Manifest, digest
 from .parts import get, put
 from .plan import ArrayPlan, Rounds, plan, rounds
+from .reader import describe_damage
 
 Bytes = npt.NDArray[np.uint8]
 _AHEAD = 16 << 20
@@ -204,12 +205,7 @@ class Reader:
         except EOFError as error:
             raise Damaged(f"{self.path}: array {entry.name!r} is cut short ({error})") from None
         if digest(into) != int(self.digests[entry.first + piece]):
-            lo, hi = its.span(piece)
-            at = entry.offset + lo * its.itemsize
-            raise Damaged(
-                f"{self.path}: array {entry.name!r} is damaged: elements {lo} to {hi - 1} in C order, at bytes {at} to "
-                f"{at + len(into) - 1} of the file, don't have the digest that was written"
-            )
+            raise Damaged(describe_damage(self.path, entry, piece, len(into)))
 
 
 def load_pieces(group: Group, which: Sequence[int], held: Sequence[Held], reader: Reader, trouble: Trouble) -> None:

@@ -29,8 +29,8 @@ def starter() -> list[str] | None:
 def on_ranks() -> Callable[..., subprocess.CompletedProcess[str]]:
     """Return ``run(ranks, script, *arguments, timeout=60, check=True, **environment)``.
 
-    ``script`` is the name of one in ``tests/ckpt/ranks``. Fails when the ranks don't end within ``timeout`` seconds, and
-    with ``check`` when they don't end well.
+    ``script`` is the name of one in ``tests/ckpt/ranks``. Fails when the ranks don't end within ``timeout`` seconds,
+    and with ``check`` when they don't end well.
     """
     command = starter()
     if command is None:

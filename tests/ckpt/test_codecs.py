@@ -38,7 +38,10 @@ def test_values_come_back(value: object) -> None:
     assert same(values.decode(json.loads(text)), value)
 
 
-@pytest.mark.parametrize("value", [np.float32(1.5), np.int64(-3), np.bool_(True), np.complex128(1 - 2j), np.datetime64("2024-02-29")])
+@pytest.mark.parametrize(
+    "value",
+    [np.float32(1.5), np.int64(-3), np.bool_(True), np.complex128(1 - 2j), np.datetime64("2024-02-29")],
+)
 def test_numpy_scalars_come_back(value: np.generic) -> None:
     found = values.decode(json.loads(json.dumps(values.encode(value))))
     assert type(found) is type(value) and found == value and found.dtype == value.dtype
@@ -54,7 +57,15 @@ def test_other_values_are_refused_by_place(value: object, where: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [{"$pickle": "x"}, {"$bytes": "!"}, {"$numpy": ["O", "AAAA"]}, {"$numpy": ["f8", ""]}, {"$float": "x"}, {"$tuple": 3}]
+    "data",
+    [
+        {"$pickle": "x"},
+        {"$bytes": "!"},
+        {"$numpy": ["O", "AA"]},
+        {"$numpy": ["f8", ""]},
+        {"$float": "x"},
+        {"$tuple": 3},
+    ],
 )
 def test_malformed_values_are_damage(data: object) -> None:
     with pytest.raises(Damaged):
@@ -74,7 +85,12 @@ def test_generators_go_on_where_they_stood(name: str, seed: int, drawn: int) -> 
 
 @pytest.mark.parametrize(
     "state",
-    [{}, {"bit_generator": "os.system"}, {"bit_generator": "PCG64", "state": 3}, {"bit_generator": "MT19937", "state": {"key": [1], "pos": 0}}],
+    [
+        {},
+        {"bit_generator": "os.system"},
+        {"bit_generator": "PCG64", "state": 3},
+        {"bit_generator": "MT19937", "state": {"key": [1], "pos": 0}},
+    ],
 )
 def test_malformed_generators_are_damage(state: dict) -> None:
     with pytest.raises(Damaged):
@@ -88,7 +104,8 @@ def test_legacy_generators_are_refused() -> None:
 
 NESTED = np.dtype([("x", "<f4"), ("in", [("d", "<M8[us]"), ("v", ">u2", (2, 3))]), ("name", "U7")])
 DTYPES = [
-    *("? i1 u1 <i2 >i2 <u4 >i8 <f2 >f2 <f4 <f8 >f8 g F D G >c16 S1 S9 U4 >U4 <M8[ns] <M8[25s] >m8[D] m8 V7".split()),
+    *["?", "i1", "u1", "<i2", ">i2", "<u4", ">i8", "<f2", ">f2", "<f4", "<f8", ">f8", "g", "F", "D", "G", ">c16"],
+    *["S1", "S9", "U4", ">U4", "<M8[ns]", "<M8[25s]", ">m8[D]", "m8", "V7"],
     NESTED,
     np.dtype([("a", "i1"), ("b", "f8")], align=True),
     np.dtype({"names": ["b", "a"], "formats": ["f8", "i4"], "offsets": [8, 0], "itemsize": 24}),
@@ -123,7 +140,9 @@ def test_other_arrays_are_refused(array: object, hint: str) -> None:
         dtypes.check(array, "u")
 
 
-@pytest.mark.parametrize("data", ["O", "|O", "f8,f8", "<f3", 7, None, {"names": ["a"]}, {"base": "<f8", "shape": [-1]}, "<M8[x y]"])
+@pytest.mark.parametrize(
+    "data", ["O", "|O", "f8,f8", "<f3", 7, None, {"names": ["a"]}, {"base": "<f8", "shape": [-1]}, "<M8[x y]"]
+)
 def test_malformed_dtypes_are_damage(data: object) -> None:
     with pytest.raises(Damaged):
         dtypes.from_json(data)

@@ -68,7 +68,9 @@ def test_one_way_to_say_a_layout() -> None:
         assert layout_from_json(layout.to_json()) == layout
 
 
-@pytest.mark.parametrize("wrong", [{"axis": 1, "axes": (0, 1)}, {"axes": ()}, {"axes": (0, 0)}, {"axes": (0,), "grid": (0,)}])
+@pytest.mark.parametrize(
+    "wrong", [{"axis": 1, "axes": (0, 1)}, {"axes": ()}, {"axes": (0, 0)}, {"axes": (0,), "grid": (0,)}]
+)
 def test_wrong_blocks_are_refused(wrong: dict) -> None:
     with pytest.raises(ValueError, match="Block"):
         Block(**wrong)
@@ -119,13 +121,16 @@ def test_cut_put_and_get_agree_with_plain_indexing(data: st.DataObject, shape: t
 def test_every_element_has_one_owner_and_reaches_it(
     arrays: list[tuple[tuple[int, ...], int]], count: int, data: st.DataObject
 ) -> None:
+    def box(layout: Block, shape: tuple[int, ...], rank: int) -> Box:
+        return layout.boxes(shape, count)[rank][0]
+
     layouts = [data.draw(blocks(shape)) for shape, _ in arrays]
     pieces = [data.draw(st.integers(1, 40)) for _ in arrays]
     held = []
     for rank in range(count):
         held.append(
             [
-                Held("x", shape, layout, count, rank, np.zeros(layout.boxes(shape, count)[rank][0].shape, f"V{size}"), piece)
+                Held("x", shape, layout, count, rank, np.zeros(box(layout, shape, rank).shape, f"V{size}"), piece)
                 for (shape, size), layout, piece in zip(arrays, layouts, pieces, strict=True)
             ]
         )

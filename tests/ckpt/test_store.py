@@ -329,7 +329,7 @@ def test_a_failed_save_leaves_the_others(store: Store, monkeypatch: pytest.Monke
         store.save(2, state(2))
     monkeypatch.undo()
     check(store.load_newest(), 1)
-    assert [path for path in store.folder.glob(".staging-*/*")] == []
+    assert list(store.folder.glob(".staging-*/*")) == []
     store.save(2, state(2))
     check(store.load_newest(), 2)
 

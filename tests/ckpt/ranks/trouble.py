@@ -105,9 +105,8 @@ def main() -> None:
     saving(Mismatch, 1, "differ in value 'w'", items(**on(1, {"w": ValueItem(1)}, {})))
     replicated = np.full(3000, 1.5)
     replicated[2999] = on(LAST, 1.25, 1.5)
-    saving(
-        Mismatch, LAST, "content of the replicated array 'c' differs", items(c=ArrayItem(replicated, Replicated(), (3000,)))
-    )
+    copies = ArrayItem(replicated, Replicated(), (3000,))
+    saving(Mismatch, LAST, "content of the replicated array 'c' differs", items(c=copies))
     single = ArrayItem(np.zeros(9, on(1, "f4", "f8")), Replicated(), (9,))
     saving(Mismatch, 1, "array 'z' (shape, dtype, layout) differs", items(z=single))
     step = on(LAST, 3, 2)

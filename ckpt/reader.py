@@ -1,0 +1,220 @@
+"""Reading a checkpoint without MPI: for notebooks, tools and other programs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from . import rng, values
+from .box import Box
+from .errors import Damaged, Mismatch
+from .h5file import check_structure, read_content
+from .held import carrier
+from .items import ArraySpec
+from .manifest import ArrayEntry, Manifest, digest
+from .parts import Part, cut, get
+from .plan import window
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something that is not as it was written; ``array`` is None where it concerns the file."""
+
+    array: str | None
+    text: str
+
+
+class CheckpointFile(Mapping[str, npt.NDArray[Any]]):
+    """An open checkpoint; maps the name of each array to the whole array, read only and not yet in memory.
+
+    What is looked at comes from the file at that moment, unverified; `read` and `verify` check the digests.
+
+    Parameters
+    ----------
+    path
+        A checkpoint file.
+
+    Raises
+    ------
+    Damaged, UnknownVersion
+        When it is no good checkpoint of this or an earlier version.
+
+    Examples
+    --------
+    >>> with dmr.ckpt.open("step-000000000400-g0002.h5") as file:
+    ...     file["u"][100:200].mean()
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self._content = read_content(self.path)
+        self._entries = {each.name: each for each in self.manifest.arrays}
+        self._file: int | None = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def close(self) -> None:
+        """Close the file; arrays that were looked at stay valid."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def __enter__(self) -> CheckpointFile:
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        self.close()
+
+    @property
+    def manifest(self) -> Manifest:
+        """What the file says of itself."""
+        return self._content.manifest
+
+    @property
+    def step(self) -> int:
+        """The step at which it was saved."""
+        return self.manifest.step
+
+    @property
+    def info(self) -> Any:
+        """The JSON value that the program gave along."""
+        return values.decode(self.manifest.info)
+
+    @property
+    def bytes(self) -> int:
+        """Size of the file."""
+        return self._content.size
+
+    @property
+    def specs(self) -> dict[str, ArraySpec]:
+        """What the file holds, by name."""
+        found = {
+            each.name: ArraySpec(each.name, "array", each.shape, each.dtype, each.layout)
+            for each in self.manifest.arrays
+        }
+        found.update({name: ArraySpec(name, "value") for name in self.manifest.values})
+        found.update({name: ArraySpec(name, "rng") for name in self.manifest.rngs})
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __getitem__(self, name: str) -> npt.NDArray[Any]:
+        entry = self._entry(name)
+        if not entry.bytes:
+            return np.empty(entry.shape, entry.dtype)
+        raw = np.memmap(self.path, np.uint8, "r", entry.offset, (entry.bytes,))
+        return np.asarray(raw).view(entry.dtype).reshape(entry.shape)
+
+    def value(self, name: str) -> Any:
+        """Return a value."""
+        if name not in self.manifest.values:
+            raise Mismatch(f"{self.path} holds no value {name!r}; it holds {_names(self.manifest.values)}")
+        return values.decode(self.manifest.values[name])
+
+    def rng(self, name: str) -> np.random.Generator:
+        """Return a generator that goes on where the saved one stood."""
+        if name not in self.manifest.rngs:
+            raise Mismatch(f"{self.path} holds no generator {name!r}; it holds {_names(self.manifest.rngs)}")
+        return rng.generator_from(self.manifest.rngs[name])
+
+    def read(self, name: str, box: Box | None = None) -> npt.NDArray[Any]:
+        """Return an array, or a box of it, in memory and verified.
+
+        Raises
+        ------
+        Damaged
+            When a piece that holds a part of it is not what was written.
+        """
+        entry = self._entry(name)
+        box = Box((0,) * len(entry.shape), entry.shape) if box is None else box
+        found = np.empty(box.shape, entry.dtype)
+        if not found.nbytes:
+            return found
+        raw = found.view(carrier(entry.dtype.itemsize))
+        first, last = Part.of(box).flat_range(entry.shape)
+        for piece in range(first // entry.piece, (last - 1) // entry.piece + 1):
+            lo, hi = piece * entry.piece, min((piece + 1) * entry.piece, entry.size)
+            elements: npt.NDArray[Any] | None = None
+            at = 0
+            for part in window(entry.shape, lo, hi):
+                overlap = cut(Part.of(box), part)
+                if overlap is not None:
+                    if elements is None:
+                        elements = self._piece(entry, piece).view(raw.dtype)
+                    get(elements[at : at + part.size].reshape(part.shape), overlap.inside, raw[overlap.local])
+                at += part.size
+        return found
+
+    def verify(self, progress: Callable[[int], None] | None = None, threads: int = 2) -> list[Problem]:
+        """Read everything; return what is not as it was written.
+
+        Parameters
+        ----------
+        progress
+            Called with a number of bytes each time that many more have been read.
+        """
+        found = [Problem(None, f"{self.path}: {text}") for text in check_structure(self.path, self.manifest.arrays)]
+        work = [(entry, piece) for entry in self.manifest.arrays for piece in range(entry.pieces)]
+        with ThreadPoolExecutor(threads) as pool:
+            for (entry, _), (problem, count) in zip(work, pool.map(self._check, work), strict=True):
+                if problem is not None:
+                    found.append(Problem(entry.name, problem))
+                if progress is not None:
+                    progress(count)
+        return found
+
+    def _check(self, which: tuple[ArrayEntry, int]) -> tuple[str | None, int]:
+        try:
+            return None, len(self._piece(*which))
+        except Damaged as error:
+            return str(error), which[0].piece * which[0].dtype.itemsize
+
+    def _piece(self, entry: ArrayEntry, piece: int) -> npt.NDArray[np.uint8]:
+        if self._file is None:
+            raise ValueError(f"{self.path} is closed")
+        itemsize = entry.dtype.itemsize
+        begin = piece * entry.piece * itemsize
+        into = np.empty(min(entry.piece * itemsize, entry.bytes - begin), np.uint8)
+        done = 0
+        while done < len(into):
+            count = os.preadv(self._file, [into.data[done:]], entry.offset + begin + done)
+            if not count:
+                raise Damaged(f"{self.path}: array {entry.name!r} is cut short at byte {entry.offset + begin + done}")
+            done += count
+        if digest(into) != int(self._content.digests[entry.first + piece]):
+            raise Damaged(describe_damage(self.path, entry, piece, len(into)))
+        return into
+
+    def _entry(self, name: str) -> ArrayEntry:
+        if name not in self._entries:
+            raise Mismatch(f"{self.path} holds no array {name!r}; it holds {_names(self._entries)}")
+        return self._entries[name]
+
+
+def describe_damage(path: Path, entry: ArrayEntry, piece: int, count: int) -> str:
+    """Return where a piece of ``count`` bytes is that has not the digest that was written."""
+    lo = piece * entry.piece
+    at = entry.offset + lo * entry.dtype.itemsize
+    last = lo + count // entry.dtype.itemsize - 1
+    return (
+        f"{path}: array {entry.name!r} is damaged: elements {lo} to {last} in C order, "
+        f"at bytes {at} to {at + count - 1} of the file, don't have the digest that was written"
+    )
+
+
+def open(path: str | os.PathLike[str]) -> CheckpointFile:
+    """Open a checkpoint for reading, without MPI. See `CheckpointFile`."""
+    return CheckpointFile(path)
+
+
+def _names(found: Mapping[str, Any]) -> str:
+    return ", ".join(map(repr, found)) or "none"

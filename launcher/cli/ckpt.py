@@ -1,0 +1,264 @@
+"""``dmr ckpt``: look at checkpoints and check them."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from . import fail, format_size, json_option, print_json, print_table
+
+
+@click.group(
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="WHERE is a checkpoint file, a folder of them, a run directory, or a run's id below ./dmr-runs.",
+)
+def ckpt() -> None:
+    """List, show and check checkpoints.
+
+    \b
+    Examples:
+      dmr ckpt ls dmr-runs/heat-4711
+      dmr ckpt show heat-4711               the newest one
+      dmr ckpt verify dmr-runs/heat-4711/checkpoints/step-000000000400-g0002.h5
+    """
+
+
+@ckpt.command()
+@click.argument("where")
+@json_option
+def ls(where: str, as_json: bool) -> None:
+    """List the checkpoints of WHERE, newest first.
+
+    \b
+    Examples:
+      dmr ckpt ls heat-4711
+      dmr ckpt ls ./checkpoints --json
+    """
+    from ...ckpt.commit import listing
+
+    folder = _folder(where)
+    found = listing(folder)
+    if as_json:
+        print_json(found)
+        return
+    if not found:
+        click.echo(f"no checkpoints in {folder}/")
+        return
+    rows = [("STEP", "GEN", "SIZE", "SAVED", "FILE", "STATE")]
+    for each in found:
+        saved = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(each.time))
+        state = "good" if each.bad is None else "bad: " + each.bad.removeprefix(f"{each.path}: ")
+        rows.append((str(each.step), str(each.generation), format_size(each.bytes), saved, each.path.name, state))
+    print_table(rows, right="rrr")
+
+
+@ckpt.command()
+@click.argument("where")
+@click.option("--step", type=int, help="The checkpoint of this step, instead of the newest.")
+@click.option("--stats", is_flag=True, help="Read the numbers too: least, greatest, mean, count of NaN.")
+@json_option
+def show(where: str, step: int | None, stats: bool, as_json: bool) -> None:
+    """Show what a checkpoint holds: names, shapes, dtypes, layouts, who wrote it.
+
+    \b
+    Examples:
+      dmr ckpt show heat-4711
+      dmr ckpt show heat-4711 --step 400 --stats
+      dmr ckpt show step-000000000400-g0002.h5 --json
+    """
+    with _opened(_file(where, step)) as file:
+        manifest = file.manifest
+        arrays = []
+        for each in manifest.arrays:
+            row: dict[str, Any] = {
+                "name": each.name,
+                "shape": list(each.shape),
+                "dtype": str(each.dtype),
+                "layout": each.layout.to_json(),
+                "bytes": each.bytes,
+                "pieces": each.pieces,
+            }
+            if stats:
+                row["stats"] = _stats(file[each.name])
+            arrays.append(row)
+        if as_json:
+            print_json(
+                {
+                    "path": str(file.path),
+                    "step": manifest.step,
+                    "generation": manifest.generation,
+                    "run": manifest.run,
+                    "ranks": manifest.ranks,
+                    "bytes": file.bytes,
+                    "info": manifest.info,
+                    "arrays": arrays,
+                    "values": dict(manifest.values),
+                    "generators": {name: state["bit_generator"] for name, state in manifest.rngs.items()},
+                }
+            )
+            return
+        run = f" of run {manifest.run}" if manifest.run else ""
+        click.echo(f"{file.path}")
+        click.echo(
+            f"step {manifest.step}, generation {manifest.generation}{run}, written by {manifest.ranks} ranks, "
+            f"{format_size(file.bytes)}"
+        )
+        if arrays:
+            head = ("ARRAY", "SHAPE", "DTYPE", "LAYOUT", "SIZE") + (("MIN", "MAX", "MEAN", "NAN") if stats else ())
+            rows = [head]
+            for row, entry in zip(arrays, manifest.arrays, strict=True):
+                shape = "×".join(map(str, entry.shape)) or "scalar"
+                dtype = row["dtype"] if len(row["dtype"]) <= 40 else f"struct of {len(entry.dtype.names or ())} fields"
+                cells = (entry.name, shape, dtype, _layout(row["layout"]), format_size(entry.bytes))
+                rows.append(cells + (tuple(_stat(each) for each in row["stats"].values()) if stats else ()))
+            print_table(rows, right="llllrrrrr")
+        for name in manifest.values:
+            text = repr(file.value(name))
+            click.echo(f"value {name} = {text if len(text) <= 100 else text[:97] + '...'}")
+        for name, state in manifest.rngs.items():
+            click.echo(f"generator {name}: {state['bit_generator']}")
+
+
+@ckpt.command()
+@click.argument("where")
+@click.option("--step", type=int, help="Only the checkpoint of this step.")
+@json_option
+def verify(where: str, step: int | None, as_json: bool) -> None:
+    """Read checkpoints in full and compare every piece with its digest; exit status 1 when one is bad.
+
+    A mark that says bad is set or taken back accordingly.
+
+    \b
+    Examples:
+      dmr ckpt verify heat-4711
+      dmr ckpt verify heat-4711 --step 400
+    """
+    from ...ckpt import CheckpointError, open
+    from ...ckpt.commit import clear_bad, listing, mark_bad
+
+    path = Path(where)
+    if path.is_file():
+        chosen = [path]
+    else:
+        chosen = [each.path for each in listing(_folder(where)) if step is None or each.step == step]
+        if not chosen:
+            fail(f"no checkpoint{'' if step is None else f' of step {step}'} in {_folder(where)}")
+    report = []
+    for path in chosen:
+        began = time.perf_counter()
+        problems: list[str] = []
+        size = 0
+        try:
+            with open(path) as file:
+                size = file.bytes
+                with _progress(path.name, size, quiet=as_json) as advance:
+                    problems = [each.text for each in file.verify(advance)]
+        except (CheckpointError, OSError) as error:
+            problems = [str(error)]
+        seconds = time.perf_counter() - began
+        report.append(
+            {"path": str(path), "good": not problems, "bytes": size, "seconds": seconds, "problems": problems}
+        )
+        if problems:
+            mark_bad(path, problems[0])
+        else:
+            clear_bad(path)
+        if not as_json:
+            click.echo(f"{path}: {'good' if not problems else 'BAD'} ({format_size(size)}, {seconds:.1f} s)")
+            for text in problems:
+                click.echo(f"  {text}")
+    if as_json:
+        print_json(report)
+    if not all(each["good"] for each in report):
+        sys.exit(1)
+
+
+def _folder(where: str) -> Path:
+    """Return the folder of checkpoints that is meant."""
+    path = Path(where)
+    if path.is_file():
+        return path.parent
+    if (path / "checkpoints").is_dir():
+        return path / "checkpoints"
+    if path.is_dir():
+        return path
+    from ..begin import find_run
+
+    return find_run(where).checkpoints
+
+
+def _file(where: str, step: int | None) -> Path:
+    """Return the one checkpoint that is meant: that of the step, else the newest good one."""
+    from ...ckpt.commit import listing
+
+    path = Path(where)
+    if path.is_file():
+        return path
+    folder = _folder(where)
+    found = listing(folder)
+    chosen = [each for each in found if (each.bad is None if step is None else each.step == step)]
+    if not chosen:
+        held = ", ".join(str(each.step) for each in found) or "none"
+        fail(
+            f"no {'good checkpoint' if step is None else f'checkpoint of step {step}'} in {folder}; steps there: {held}"
+        )
+    return chosen[0].path
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    from ...ckpt import CheckpointError, open
+
+    try:
+        with open(path) as file:
+            yield file
+    except CheckpointError as error:
+        fail(str(error))
+    except OSError as error:
+        fail(f"{path}: {error.strerror or error}")
+
+
+@contextmanager
+def _progress(label: str, total: int, *, quiet: bool) -> Iterator[Any]:
+    """Show a bar on a terminal that waits for something large."""
+    if quiet or not sys.stderr.isatty() or total < 1 << 28:
+        yield None
+        return
+    with click.progressbar(length=total, label=label, file=sys.stderr) as bar:
+        yield bar.update
+
+
+def _layout(data: dict[str, Any]) -> str:
+    details = ", ".join(f"{key}={value}" for key, value in data.items() if key != "kind")
+    return f"{data['kind']}({details})" if details else str(data["kind"])
+
+
+def _stats(array: Any) -> dict[str, Any]:
+    """Return least, greatest and mean number and the count of NaN, in parts so that memory stays small."""
+    import numpy as np
+
+    nothing: dict[str, Any] = {"min": None, "max": None, "mean": None, "nan": None}
+    if array.dtype.kind not in "biuf" or not array.size:
+        return nothing
+    flat = array.reshape(-1)
+    parts = [flat[begin : begin + (1 << 22)] for begin in range(0, flat.size, 1 << 22)]
+    numbers = [part[~np.isnan(part)] if array.dtype.kind == "f" else part for part in parts]
+    numbers = [part for part in numbers if part.size]
+    count = sum(part.size for part in numbers)
+    if not count:
+        return {**nothing, "nan": array.size}
+    plain = float if array.dtype.kind == "f" else int
+    low, high = plain(min(part.min() for part in numbers)), plain(max(part.max() for part in numbers))
+    with np.errstate(all="ignore"):
+        mean = sum(float(part.sum(dtype="f8")) for part in numbers) / count
+    return {"min": low, "max": high, "mean": mean, "nan": array.size - count}
+
+
+def _stat(value: Any) -> str:
+    return "-" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
