@@ -1,0 +1,75 @@
+"""The size that a phase is best run at, with an interval.
+
+It is the knee of time over size: where time × node-hours, T(n) · n T(n), is least, which is where the ratio of
+efficiency to time is greatest. D. L. Eager, J. Zahorjan, E. D. Lazowska 1989, "Speedup versus efficiency in parallel
+systems".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..posterior import log_time, posterior
+from ..samples import Sample
+
+MEMORY_SHARE = 0.9
+"""Of a node's memory, the application is to use no more than this."""
+
+
+@dataclass(frozen=True)
+class RightSize:
+    """Nodes, with a 90 % interval.
+
+    ``measured`` counts the sizes that it rests on. ``memory_bound`` says that fewer nodes would not hold the data.
+    """
+
+    nodes: int
+    low: int
+    high: int
+    measured: int
+    memory_bound: bool = False
+
+
+def right_size(samples: Sequence[Sample], sizes: Sequence[int], least: int = 1) -> RightSize | None:
+    """Return the knee among the allowed sizes; None with nothing measured or no size allowed.
+
+    Parameters
+    ----------
+    samples
+        Seconds a step by size, see `dmr.resize.samples.clean`.
+    sizes
+        Allowed sizes, ascending.
+    least
+        Nodes below which the data don't fit into memory.
+    """
+    allowed = [size for size in sizes if size >= least] or list(sizes[-1:])
+    if not samples or not allowed:
+        return None
+    found = posterior(samples)
+    logs = np.stack([2 * log_time(found.family, found.serial, found.overhead, size) for size in allowed], axis=1)
+    logs += np.log(np.array(allowed, dtype=np.float64))
+    best = np.argmin(logs, axis=1)
+    weight = np.bincount(best, weights=found.weight, minlength=len(allowed))
+    cumulated = np.cumsum(weight) / weight.sum()
+    low, middle, high = (int(np.searchsorted(cumulated, each)) for each in (0.05, 0.5, 0.95 - 1e-9))
+    bound = bool(sizes[0] < least) and allowed[middle] == allowed[0]
+    return RightSize(allowed[middle], allowed[low], allowed[min(high, len(allowed) - 1)], len(samples), bound)
+
+
+def least_for_memory(peak: float | None, nodes: int, per_node: float | None) -> int:
+    """Return the fewest nodes that hold what ``nodes`` nodes hold, taken as spread over them evenly.
+
+    Parameters
+    ----------
+    peak
+        Most bytes used on one of the nodes; None where unknown.
+    per_node
+        Bytes that a node has; None where unknown.
+    """
+    if not peak or not per_node:
+        return 1
+    return max(1, math.ceil(peak * nodes / (MEMORY_SHARE * per_node)))

@@ -1,0 +1,189 @@
+"""What each phase used of what it held, at each size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..samples import clean
+from ..view import Rate
+from .recurring import Stretch
+from .rightsize import RightSize, least_for_memory, right_size
+from .signals import Array
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What was measured over time, each of shape (n,); NaN where unknown. None: not measured at all.
+
+    ``cpu`` and ``gpu`` are shares of the processors held; ``memory`` is the most bytes used on any node,
+    ``memory_held`` what a node has. ``steps`` counts the program's steps up to that time.
+    """
+
+    times: Array
+    steps: Array | None = None
+    cpu: Array | None = None
+    memory: Array | None = None
+    memory_held: Array | None = None
+    gpu: Array | None = None
+    waiting: Array | None = None
+
+
+@dataclass(frozen=True)
+class PhaseUse:
+    """A phase at one size. Seconds, bytes and shares of 1; None where not measured.
+
+    ``efficiency`` is that of the speed relative to ``base`` nodes, the smallest size measured in this phase.
+    ``idle_node_hours`` are node-hours held but not used: those of the scarcest resource's unused share.
+    ``over_node_hours`` are those beyond what the same steps take at the right size, 0 where that is not smaller.
+    """
+
+    phase: str
+    nodes: int
+    occurrences: int
+    seconds: float
+    node_hours: float
+    steps: float | None = None
+    seconds_per_step: float | None = None
+    efficiency: float | None = None
+    base: int | None = None
+    cpu: float | None = None
+    gpu: float | None = None
+    waiting: float | None = None
+    memory_peak: float | None = None
+    memory_held: float | None = None
+    idle_node_hours: float | None = None
+    over_node_hours: float | None = None
+
+    @property
+    def memory_headroom(self) -> float | None:
+        """Share of a node's memory that was never used."""
+        if self.memory_peak is None or not self.memory_held:
+            return None
+        return 1 - self.memory_peak / self.memory_held
+
+
+@dataclass(frozen=True)
+class PhaseSummary:
+    """A phase over all sizes that it ran at, ascending, and the size that it should have."""
+
+    phase: str
+    uses: tuple[PhaseUse, ...]
+    right: RightSize | None
+
+    @property
+    def seconds(self) -> float:
+        return sum(each.seconds for each in self.uses)
+
+    @property
+    def node_hours(self) -> float:
+        return sum(each.node_hours for each in self.uses)
+
+
+def summarise(
+    stretches: Sequence[Stretch], usage: Usage, sizes: Sequence[int], earlier: Iterable[Rate] = ()
+) -> tuple[PhaseSummary, ...]:
+    """Return one summary a phase, by first appearance.
+
+    Parameters
+    ----------
+    sizes
+        Allowed sizes, ascending.
+    earlier
+        Speeds of earlier runs, by phase, for the right size.
+    """
+    order = dict.fromkeys(each.label for each in stretches)
+    return tuple(
+        _summary(phase, [each for each in stretches if each.label == phase], usage, sizes, tuple(earlier))
+        for phase in order
+    )
+
+
+def rates(stretches: Sequence[Stretch], usage: Usage) -> tuple[Rate, ...]:
+    """Return the speed in each stretch in which steps were counted, in order of time."""
+    found = []
+    for each in stretches:
+        steps = _steps(usage, each)
+        if steps:
+            found.append(Rate(each.nodes, each.seconds / steps, max(1, round(steps)), each.label))
+    return tuple(found)
+
+
+def _summary(
+    phase: str, stretches: Sequence[Stretch], usage: Usage, sizes: Sequence[int], earlier: tuple[Rate, ...]
+) -> PhaseSummary:
+    uses = {
+        size: _use(phase, size, [each for each in stretches if each.nodes == size], usage)
+        for size in sorted({each.nodes for each in stretches})
+    }
+    samples = clean(rates(stretches, usage), [each for each in earlier if each.phase == phase], phase).samples
+    least = max(
+        (least_for_memory(each.memory_peak, each.nodes, each.memory_held) for each in uses.values()), default=1
+    )
+    right = right_size(samples, sizes, least) if sizes else None
+    seconds = {each.nodes: each.seconds_per_step for each in uses.values() if each.seconds_per_step is not None}
+    base = min(seconds, default=None)
+    return PhaseSummary(phase, tuple(_compared(each, seconds, base, right) for each in uses.values()), right)
+
+
+def _use(phase: str, nodes: int, stretches: Sequence[Stretch], usage: Usage) -> PhaseUse:
+    seconds = sum(each.seconds for each in stretches)
+    counted = [_steps(usage, each) for each in stretches]
+    known = [(each.seconds, steps) for each, steps in zip(stretches, counted, strict=True) if steps is not None]
+    steps = sum(each for _, each in known) if known else None
+    per_step = sum(each for each, _ in known) / steps if steps else None
+    inside = np.zeros(usage.times.size, dtype=bool)
+    for each in stretches:
+        inside |= (usage.times >= each.start) & (usage.times < each.end)
+    cpu, gpu, waiting = (_mean(each, inside) for each in (usage.cpu, usage.gpu, usage.waiting))
+    peak, held = _most(usage.memory, inside), _most(usage.memory_held, inside)
+    node_hours = nodes * seconds / 3600
+    shares = [each for each in (cpu, gpu, peak / held if peak is not None and held else None) if each is not None]
+    idle = node_hours * max(0.0, 1 - max(shares)) if shares else None
+    return PhaseUse(
+        phase, nodes, len(stretches), seconds, node_hours, steps, per_step, None, None, cpu, gpu, waiting, peak, held,
+        idle,
+    )  # fmt: skip
+
+
+def _compared(
+    use: PhaseUse, seconds: Mapping[int, float], base: int | None, right: RightSize | None
+) -> PhaseUse:
+    if use.seconds_per_step is None or base is None:
+        return use
+    efficiency = base * seconds[base] / (use.nodes * use.seconds_per_step) if len(seconds) > 1 else None
+    over = None
+    if right is not None and right.nodes >= use.nodes:
+        over = 0.0
+    elif right is not None and right.nodes in seconds and use.steps is not None:
+        over = max(0.0, use.node_hours - right.nodes * seconds[right.nodes] * use.steps / 3600)
+    return replace(use, efficiency=efficiency, base=base if efficiency is not None else None, over_node_hours=over)
+
+
+def _steps(usage: Usage, stretch: Stretch) -> float | None:
+    """Return the steps done in a stretch, interpolated between samples; None where they were not counted."""
+    if usage.steps is None:
+        return None
+    known = np.isfinite(usage.steps) & (usage.times >= stretch.start) & (usage.times <= stretch.end)
+    if known.sum() < 2:
+        return None
+    times, steps = usage.times[known], usage.steps[known]
+    covered = float(times[-1] - times[0])
+    return float(steps[-1] - steps[0]) * stretch.seconds / covered if covered > 0 else None
+
+
+def _mean(values: Array | None, inside: NDArray[np.bool_]) -> float | None:
+    if values is None:
+        return None
+    known = values[inside & np.isfinite(values)]
+    return float(known.mean()) if known.size else None
+
+
+def _most(values: Array | None, inside: NDArray[np.bool_]) -> float | None:
+    if values is None:
+        return None
+    known = values[inside & np.isfinite(values)]
+    return float(known.max()) if known.size else None

@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import dataclasses
+import sys
+
+import numpy as np
+import pytest
+from phase_truth import FLOORS, LEVELS, SPAN, Truth, score, series, stationary
+
+from dmr.resize.phases.changes import PhasesError, find_changes
+from dmr.resize.phases.detect import Declared, Held, find_phases
+from dmr.resize.phases.signals import Signals, SignalsError
+
+pytest.importorskip("ruptures")
+
+
+@pytest.mark.parametrize(
+    ("kind", "noise"),
+    [(kind, noise) for kind in ("gaussian", "heavy", "uniform") for noise in (0.02, 0.1, 0.2, 0.3, 0.5)]
+    + [("correlated", noise) for noise in (0.02, 0.1, 0.2, 0.3)],
+)
+def test_boundaries_within_2_samples_and_f1_of_090_at_noise_from_2_to_50_percent_of_a_change(
+    kind: str, noise: float
+) -> None:
+    rng = np.random.default_rng(7)
+    hits = false = missed = 0
+    for _ in range(25):
+        truth = series(rng, noise, kind=kind)
+        one = score([each.index for each in find_changes(truth.signals)], truth.boundaries, tolerance=2)
+        hits, false, missed = hits + one[0], false + one[1], missed + one[2]
+    assert hits > 100
+    assert 2 * hits / (2 * hits + false + missed) >= 0.9
+
+
+@pytest.mark.parametrize("count", [60, 600])
+@pytest.mark.parametrize("kind", ["gaussian", "heavy", "uniform", "correlated", "spiky"])
+@pytest.mark.parametrize("floors", [None, 1e-6])
+def test_no_phase_invented_on_stationary_noise_in_more_than_5_percent(
+    kind: str, count: int, floors: float | None
+) -> None:
+    rng = np.random.default_rng(8)
+    invented = 0
+    for _ in range(60):
+        signals = stationary(rng, kind, count)
+        if floors is not None:  # nothing is too small to matter: only the penalty holds back
+            signals = dataclasses.replace(signals, floors=dict.fromkeys(signals.values, floors))
+        invented += bool(find_changes(signals))
+    assert invented / 60 <= 0.05
+
+
+def test_one_signal_that_changes_is_enough() -> None:
+    rng = np.random.default_rng(9)
+    truth = series(rng, 0.1)
+    values = {name: LEVELS["solve"][name] + 0.1 * SPAN[name] * rng.normal(size=each.size)
+              for name, each in truth.signals.values.items()}  # fmt: skip
+    signals = Signals(truth.signals.times, {**values, "cpu": truth.signals.values["cpu"]}, FLOORS)
+    assert score([each.index for each in find_changes(signals)], truth.boundaries)[1:] == (0, 0)
+
+
+def test_a_long_series_is_searched_coarsely_and_its_boundaries_are_still_exact() -> None:
+    truth = series(np.random.default_rng(10), 0.1, occurrences=12, shortest=1500, longest=4000)
+    assert truth.signals.times.size > 20_000
+    assert score([each.index for each in find_changes(truth.signals)], truth.boundaries)[1:] == (0, 0)
+
+
+def test_changes_too_small_to_matter_are_none() -> None:
+    rng = np.random.default_rng(11)
+    level = np.repeat([0.90, 0.92, 0.90], 200)  # ten times its noise, and still only 2 % of a processor
+    signals = Signals(np.arange(600.0), {"cpu": level + 0.002 * rng.normal(size=600)}, {"cpu": 0.03})
+    assert find_changes(signals) == ()
+    assert len(find_changes(dataclasses.replace(signals, floors={"cpu": 0.01}))) == 2
+
+
+def test_unknown_samples_and_constant_signals_change_nothing() -> None:
+    truth = series(np.random.default_rng(12), 0.1)
+    values = {name: each.copy() for name, each in truth.signals.values.items()}
+    for each in values.values():
+        each[::13] = np.nan
+    values["swap"] = np.zeros(truth.signals.times.size)
+    values["gpu"] = np.full(truth.signals.times.size, np.nan)
+    found = find_changes(Signals(truth.signals.times, values, FLOORS))
+    assert score([each.index for each in found], truth.boundaries)[1:] == (0, 0)
+
+
+def labels_at_each_second(truth: Truth, noise_seed: int = 0) -> tuple[list[str], list[str]]:
+    count = truth.signals.times.size
+    found = find_phases(truth.signals, [Held(0.0, float(count), 4)])
+    bounds = [0, *truth.boundaries, count]
+    true = [name for name, a, b in zip(truth.names, bounds, bounds[1:], strict=False) for _ in range(b - a)]
+    label = [each.label for second in range(count) for each in found if each.start <= second < each.end]
+    return true, label
+
+
+@pytest.mark.parametrize("noise", [0.02, 0.1, 0.2, 0.3])
+def test_recurring_phases_are_the_same(noise: float) -> None:
+    rng = np.random.default_rng(13)
+    right = total = 0
+    for _ in range(10):
+        true, label = labels_at_each_second(series(rng, noise, occurrences=9))
+        pairs = {name: max(set(of), key=of.count) for name in set(true)
+                 if (of := [each for t, each in zip(true, label, strict=True) if t == name])}  # fmt: skip
+        assert len(set(pairs.values())) == len(pairs), "two phases were taken for one"
+        right += sum(pairs[t] == each for t, each in zip(true, label, strict=True))
+        total += len(true)
+    assert right / total > 0.98
+
+
+def test_phases_are_the_same_across_sizes_and_a_change_of_size_is_no_phase() -> None:
+    rng = np.random.default_rng(14)
+    first = series(rng, 0.05, occurrences=6)
+    count = first.signals.times.size
+    # On twice the nodes each does less: lower levels, in the same order.
+    values = {name: np.concatenate([each, 0.9 * each]) for name, each in first.signals.values.items()}
+    signals = Signals(np.arange(2.0 * count), values, FLOORS)
+    found = find_phases(signals, [Held(0, count, 4), Held(count, 2 * count, 8)])
+    four = [each.label for each in found if each.nodes == 4]
+    eight = [each.label for each in found if each.nodes == 8]
+    assert four == eight
+    assert len(set(four)) == len(set(first.names))
+
+
+def test_declared_phases_are_kept_and_found_ones_split_them() -> None:
+    rng = np.random.default_rng(15)
+    level = np.repeat([0.9, 0.2, 0.9, 0.2, 0.9], [60, 60, 60, 60, 60])
+    signals = Signals(np.arange(300.0), {"cpu": level + 0.02 * rng.normal(size=300)}, FLOORS)
+    # The second change is declared a second early: it is not found once more.
+    declared = [Declared("compute", 0, 119), Declared("output", 119, 121), Declared("compute", 121, 300)]
+    found = find_phases(signals, [Held(0, 300, 2)], [Declared("all", 0, 119), Declared("rest", 119, 300)])
+    assert [(each.label, round(each.start)) for each in found] == [
+        ("all/1", 0), ("all/2", 60), ("rest/1", 119), ("rest/2", 180), ("rest/1", 240)
+    ]  # fmt: skip
+    found = find_phases(signals.cut(0, 60), [Held(0, 60, 2)], declared[:1])
+    assert [(each.label, each.name) for each in found] == [("compute", "compute")]
+
+
+def test_no_samples_at_all_leave_the_declared_phases() -> None:
+    signals = Signals(np.zeros(0), {}, {})
+    found = find_phases(signals, [Held(0, 10, 1), Held(12, 20, 2)], [Declared("a", 0, 5), Declared("b", 5, 15)])
+    assert [(each.label, each.start, each.end, each.nodes) for each in found] == [
+        ("a", 0, 5, 1), ("b", 5, 10, 1), ("b", 12, 15, 2), ("phase 1", 15, 20, 2)
+    ]  # fmt: skip
+
+
+def test_signals_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(SignalsError, match="ascend"):
+        Signals(np.array([0.0, 0.0]), {})
+    with pytest.raises(SignalsError, match="'cpu' has shape"):
+        Signals(np.array([0.0, 1.0]), {"cpu": np.zeros(3)})
+
+
+def test_without_ruptures_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ruptures", None)
+    with pytest.raises(PhasesError, match="pip install"):
+        find_changes(series(np.random.default_rng(0), 0.1).signals)
