@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dmr.launcher.cluster import PrivateCluster
 from dmr.launcher.history import History, read_history
 from dmr.launcher.rundir import RunDir
 
@@ -131,6 +133,62 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
         if process.poll() is None:
             process.send_signal(signal.SIGKILL)
             process.wait()
+
+
+class SlurmBench(Bench):
+    """Runs of dmr-launch in jobs of a private Slurm."""
+
+    cluster: PrivateCluster
+
+    def submit(
+        self,
+        *args: object,
+        options: tuple[str, ...] = (),
+        sbatch: tuple[str, ...] = ("--nodes=2",),
+        after: str = "echo post-command >> post.txt",
+        before: str = "",
+        kill_at: str = "",
+    ) -> str:
+        """Submit a job script with dmr-launch and ``counting.py``; returns the job id."""
+        launch = shlex.join(
+            ["dmr-launch", "--query-interval", "2", "--dwell", "1", "--run-dir", "run", *options, "--",
+             sys.executable, str(APPS / "counting.py"), *map(str, args)]
+        )  # fmt: skip
+        script = self.folder / "job.sh"
+        script.write_text(f"#!/bin/bash\n#SBATCH --job-name=counting\n{before}\n{launch}\n{after}\n")
+        env = {"PATH": f"{BIN}:{self.cluster.env['PATH']}", "DMR_CHECK_INTERVAL": "0.02"}
+        if kill_at:
+            env["DMR_TEST_KILL_AT"] = kill_at
+        argv = ["sbatch", "--parsable", "--time=10", "--ntasks-per-node=1", "--output=out-%j.txt", *sbatch, str(script)]
+        return self.cluster.run(argv, cwd=self.folder, env={**self._clean(), **env}).stdout.strip()
+
+    def _clean(self) -> dict[str, str]:
+        return {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+
+    def environment(self, **extra: str) -> dict[str, str]:
+        return {**super().environment(**extra), **self.cluster.exports}
+
+    def queue(self) -> dict[str, str]:
+        """Return state by job id."""
+        lines = self.cluster.run(["squeue", "--noheader", "--format=%i %T"]).stdout.split("\n")
+        return dict(line.split() for line in lines if line)  # type: ignore[misc]
+
+    def output(self) -> str:
+        return "\n".join(path.read_text() for path in sorted(self.folder.glob("*.txt")))
+
+    def finished(self, within: float = 90.0) -> str:
+        """Wait until the run has finished and no job of its is left; returns all output."""
+        self.wait(lambda: self.history.finished, "the end of the run; output:\n" + self.output(), within)
+        self.wait(lambda: not self.queue(), "an empty queue", 60.0)
+        return self.output()
+
+
+@pytest.fixture
+def slurm(cluster: PrivateCluster, tmp_path: Path) -> SlurmBench:
+    """A bench on the private Slurm with 8 nodes."""
+    made = SlurmBench(tmp_path)
+    made.cluster = cluster
+    return made
 
 
 @pytest.fixture(scope="session")

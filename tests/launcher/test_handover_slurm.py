@@ -1,0 +1,28 @@
+"""Changes of size through a real Slurm: shrink in place, successor, chain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+Expected = Callable[[int], np.ndarray]
+
+
+def test_shrinks_in_place_and_grows_by_a_successor(slurm: Any, expected_after: Expected) -> None:
+    first = slurm.submit(260, 0.05, options=("--nodes", "1:4", "--dwell", "1h"), sbatch=("--nodes=2",))
+    slurm.at_step(5)
+    assert slurm.dmr("resize", "run", "--nodes", "1", "--wait").returncode == 0
+    assert slurm.cluster.run(["squeue", "--noheader", "--format=%D", f"--jobs={first}"]).stdout.strip() == "1"
+    answer = slurm.dmr("resize", "run", "--nodes", "4", "--wait")
+    assert answer.returncode == 0, answer.stderr
+    out = slurm.finished()
+    assert np.array_equal(slurm.final(), expected_after(260)), out
+    history = slurm.history
+    assert [each.nodes for each in history.generations] == [2, 1, 4], out
+    assert [each.why for each in history.generations] == ["shrink", "expand", "finished"]
+    assert history.generations[0].job == history.generations[1].job == first
+    assert history.generations[2].job not in (first, None)
+    assert history.generations[2].wait is not None
+    assert (slurm.folder / "post.txt").read_text().count("post-command") == 1  # in the last job alone
