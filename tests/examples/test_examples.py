@@ -32,13 +32,12 @@ def run(example: str, *args: object, ranks: int = 1) -> str:
         command,
         env={**os.environ, **root},
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
+        capture_output=True,
         text=True,
         timeout=DEADLINE,
         check=False,
     )
-    assert done.returncode == 0, done.stdout
+    assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
