@@ -8,7 +8,7 @@ systems".
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,16 +60,25 @@ def right_size(samples: Sequence[Sample], sizes: Sequence[int], least: int = 1) 
     return RightSize(allowed[middle], allowed[low], allowed[min(high, len(allowed) - 1)], len(samples), bound)
 
 
-def least_for_memory(peak: float | None, nodes: int, per_node: float | None) -> int:
-    """Return the fewest nodes that hold what ``nodes`` nodes hold, taken as spread over them evenly.
+def least_for_memory(peaks: Mapping[int, float], per_node: float | None) -> int:
+    """Return the fewest nodes whose memory holds the data.
 
     Parameters
     ----------
-    peak
-        Most bytes used on one of the nodes; None where unknown.
+    peaks
+        Most bytes used on one of the nodes, by size. A node is taken to use A/n + B: a part that is spread over the
+        nodes and one that each holds; seen at one size alone, all is taken as spread.
     per_node
         Bytes that a node has; None where unknown.
     """
-    if not peak or not per_node:
+    if not peaks or not per_node:
         return 1
-    return max(1, math.ceil(peak * nodes / (MEMORY_SHARE * per_node)))
+    sizes = sorted(peaks)
+    small, large = sizes[0], sizes[-1]
+    spread = peaks[small] * small
+    each = 0.0
+    if large > small:
+        spread = max(0.0, (peaks[small] - peaks[large]) / (1 / small - 1 / large))
+        each = max(0.0, peaks[large] - spread / large)
+    room = MEMORY_SHARE * per_node - each
+    return max(1, math.ceil(spread / room - 1e-9)) if room > 0 else small

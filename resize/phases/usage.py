@@ -120,9 +120,8 @@ def _summary(
         for size in sorted({each.nodes for each in stretches})
     }
     samples = clean(rates(stretches, usage), [each for each in earlier if each.phase == phase], phase).samples
-    least = max(
-        (least_for_memory(each.memory_peak, each.nodes, each.memory_held) for each in uses.values()), default=1
-    )
+    peaks = {each.nodes: each.memory_peak for each in uses.values() if each.memory_peak is not None}
+    least = least_for_memory(peaks, min((each.memory_held for each in uses.values() if each.memory_held), default=None))
     right = right_size(samples, sizes, least) if sizes else None
     seconds = {each.nodes: each.seconds_per_step for each in uses.values() if each.seconds_per_step is not None}
     base = min(seconds, default=None)

@@ -46,8 +46,11 @@ def test_what_scales_wants_all_and_what_does_not_wants_one() -> None:
 
 
 def test_memory_bounds_the_right_size_from_below() -> None:
-    assert least_for_memory(30e9, 4, 64e9) == 3
-    assert least_for_memory(None, 4, 64e9) == 1
+    assert least_for_memory({4: 30e9}, 64e9) == 3
+    assert least_for_memory({}, 64e9) == least_for_memory({4: 30e9}, None) == 1
+    # 10 GB on each node, and 80 GB spread over them.
+    assert least_for_memory({4: 30e9, 8: 20e9}, 64e9) == 2
+    assert least_for_memory({4: 12e9, 8: 12e9}, 64e9) == 1
     found = right_size(samples(0.9, (2, 4)), (1, 2, 4, 8), least=3)
     assert found is not None and found.nodes == 4 and found.memory_bound
     assert right_size([], (1, 2)) is None
