@@ -21,7 +21,7 @@ setup:
 	@$(PYTHON) tools/setup.py --venv $(VENV) $(if $(PIP_ONLY),--pip-only) $(if $(NO_APT),--no-apt)
 
 demo: setup
-	$(BIN)/python tools/demo.py $(ARGS)
+	$(BIN)/python examples/demo.py $(ARGS)
 
 test: setup
 	$(BIN)/pytest $(ARGS)
