@@ -337,8 +337,8 @@ class Run:
 class Fleet:
     """All malleable runs of a simulation: wakes them after each pass."""
 
-    def __init__(self, simulation: Simulation, launcher: Launcher) -> None:
-        self.simulation, self.launcher = simulation, launcher
+    def __init__(self, simulation: Simulation) -> None:
+        self.simulation = simulation
         simulation.after_pass.append(self._wake)
 
     def _wake(self) -> None:
