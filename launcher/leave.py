@@ -40,10 +40,12 @@ def leave_job(engine: Engine, job: str | None, how: str, console: Console, inter
         try:
             engine.cancel(job)
         except EngineError as error:
+            # The scancel may itself have been ended by what it did.
             console.detail(f"could not cancel this job yet: {error}")
-            time.sleep(5.0 * attempt)
-            continue
-        until = time.monotonic() + SECONDS_TO_END
+            patience = 5.0 * attempt
+        else:
+            patience = SECONDS_TO_END
+        until = time.monotonic() + patience
         while time.monotonic() < until:
             if interrupts.count > told:
                 return exits.of_signal(interrupts.signal)
