@@ -123,18 +123,18 @@ class SlurmEngine:
             job=self._job,
             nodes=_batch_host_first(nodes, env.get("SLURMD_NODENAME", "")),
             tasks_per_node=self._tasks_per_node or self._asked_tasks_per_node(len(nodes)),
-            cpus_per_task=int(cpus) if cpus.isdigit() else None,
-            end=float(end) if end.isdigit() else None,
+            cpus_per_task=int(cpus) if cpus.isdecimal() else None,
+            end=float(end) if end.isdecimal() else None,
         )
 
     def _asked_tasks_per_node(self, nodes: int) -> int:
         """Return ranks a node as srun would start them; numbers and nodes of the environment go stale together."""
         env = self._environ
         for name in (TASKS_PER_NODE, "SLURM_NTASKS_PER_NODE"):
-            if env.get(name, "").isdigit():
+            if env.get(name, "").isdecimal():
                 return int(env[name])
         total = env.get("SLURM_NTASKS", "")
-        return max(1, -(-int(total) // nodes)) if total.isdigit() else 1
+        return max(1, -(-int(total) // nodes)) if total.isdecimal() else 1
 
     # -- the cluster
 
@@ -258,9 +258,14 @@ class SlurmEngine:
                 self._origin = Origin(self._raw, record, self._script(record), self._environ, self._nodes_at_start())
             return self._origin
 
+    def use_origin(self, origin: Origin) -> None:
+        """Make successors from this job from now on."""
+        with self._lock:
+            self._origin = origin
+
     def _nodes_at_start(self) -> int:
         count = self._environ.get("SLURM_JOB_NUM_NODES", "")
-        return int(count) if count.isdigit() else len(self.allocation().nodes)
+        return int(count) if count.isdecimal() else len(self.allocation().nodes)
 
     def _script(self, record: Mapping[str, str]) -> BatchScript:
         if record.get("BatchFlag", "1") == "0":

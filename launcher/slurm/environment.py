@@ -59,7 +59,7 @@ def step_environment(environ: Mapping[str, str], allocation: Allocation, *, by_s
         cpus_per_task = str(allocation.cpus_per_task)
         fresh |= {"SLURM_CPUS_PER_TASK": cpus_per_task, "SRUN_CPUS_PER_TASK": cpus_per_task}
     step = environ.get("SLURM_STEP_ID", "")
-    if step.isdigit() and int(step) < _FIRST_SPECIAL_STEP:
+    if step.isdecimal() and int(step) < _FIRST_SPECIAL_STEP:
         # This process is in a step itself (srun --pty), which holds the CPUs that the ranks would wait for.
         fresh["SLURM_OVERLAP"] = "1"
     if by_srun:

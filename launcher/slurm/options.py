@@ -272,7 +272,7 @@ def _simple(record: Mapping[str, str], script: Script) -> list[str]:
     limit = record.get("TimeLimit", "")
     if limit and limit != "Partition_Limit" and "time-min" not in script.kept:
         options.append(f"--time={limit}")
-    if record.get("Nice", "0").isdigit() and record.get("Nice", "0") != "0":
+    if record.get("Nice", "0").isdecimal() and record.get("Nice", "0") != "0":
         options.append(f"--nice={record['Nice']}")
     if "Requeue" in record:
         options.append("--requeue" if record["Requeue"] == "1" else "--no-requeue")
@@ -283,7 +283,7 @@ def _memory(record: Mapping[str, str], environ: Mapping[str, str]) -> list[str]:
     """Return the one form of memory that the job has."""
     for variable, option in (("CPU", "mem-per-cpu"), ("GPU", "mem-per-gpu"), ("NODE", "mem")):
         value = environ.get(f"SLURM_MEM_PER_{variable}", "")
-        if value.isdigit() and value != "0":
+        if value.isdecimal() and value != "0":
             return [f"--{option}={value}M"]
     for key, option in (("MinMemoryCPU", "mem-per-cpu"), ("MinMemoryNode", "mem")):
         value = record.get(key, "")

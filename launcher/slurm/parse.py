@@ -82,12 +82,17 @@ def steps(text: str) -> list[tuple[str, str]]:
 
 def record(text: str) -> dict[str, str]:
     """Read one line of ``scontrol show job -o``; values may hold spaces."""
-    name = re.search(r"JobName=(.*?) UserId=", text, re.DOTALL)
+    name = re.search(r"JobName=(.*?) UserId=\S+\(\d+\) ", text, re.DOTALL)
     found = {} if name is None else {"JobName": name.group(1)}
     rest = text if name is None else text[: name.start()] + text[name.end(1) :]
-    marks = list(_RECORD_KEY.finditer(rest))
-    for mark, following in zip(marks, [*marks[1:], None], strict=True):
-        value = rest[mark.end() : following.start() if following else len(rest)].strip()
+    marks: list[re.Match[str]] = []
+    for mark in _RECORD_KEY.finditer(rest):
+        # A key comes once: a second one is part of somebody's comment.
+        if all(mark.group(1) != each.group(1) for each in marks):
+            marks.append(mark)
+    ends = [*(mark.start() for mark in marks[1:]), len(rest)]
+    for mark, end in zip(marks, ends, strict=False):
+        value = rest[mark.end() : end].strip()
         found.setdefault(mark.group(1), value)
     return {key: value for key, value in found.items() if value not in _NOTHING}
 
@@ -223,8 +228,8 @@ def _records(text: str, size: int) -> Iterator[list[str]]:
 def _job(fields: Sequence[str]) -> JobRow:
     row = dict(zip(QUEUE_COLUMNS, fields, strict=True))
     value = {key: "" if text.strip() in _NOTHING else text.strip() for key, text in row.items()}
-    shown = int(value["numnodes"]) if value["numnodes"].isdigit() else 0
-    most = int(value["maxnodes"]) if value["maxnodes"].isdigit() else 0
+    shown = int(value["numnodes"]) if value["numnodes"].isdecimal() else 0
+    most = int(value["maxnodes"]) if value["maxnodes"].isdecimal() else 0
     # While a job with a range of sizes pends, numnodes shows more than the least, and the resources show it right.
     asked = re.search(r"(?:^|,)node=(\d+)", value["tres-alloc"])
     return JobRow(
@@ -259,8 +264,8 @@ def _node(fields: Sequence[str]) -> NodeRow:
         state=word.group(0) if word else "",
         flag=state[word.end() :] if word else state,
         features=frozenset(part for part in features.split(",") if part and part not in _NOTHING),
-        cpus=int(cpus) if cpus.isdigit() else 0,
-        max_nodes=int(most) if most.isdigit() else None,
+        cpus=int(cpus) if cpus.isdecimal() else 0,
+        max_nodes=int(most) if most.isdecimal() else None,
         time_limit=duration(limit),
     )
 
@@ -277,7 +282,7 @@ def _expand_one(item: str) -> list[str]:
     names: list[str] = []
     for part in found.group(1).split(","):
         first, dash, last = part.partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()):
+        if not first.isdecimal() or (dash and not last.isdecimal()):
             return [item]
         width = len(first) if first.startswith("0") else 0
         names += [f"{before}{number:0{width}d}" for number in range(int(first), int(last or first) + 1)]

@@ -24,7 +24,7 @@ def list_steps(commands: Commands, job: str) -> list[tuple[str, str]]:
         answer = commands.query(["squeue", "-h", "-s", "-j", job, "-o", parse.STEP_FORMAT])
     except CommandFailed:
         return []
-    return [(step, name) for step, name in parse.steps(answer.out) if step.rpartition(".")[2].isdigit()]
+    return [(step, name) for step, name in parse.steps(answer.out) if step.rpartition(".")[2].isdecimal()]
 
 
 def signal_steps(commands: Commands, job: str, label: str, name: str, seconds: float) -> bool:

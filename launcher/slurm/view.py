@@ -63,13 +63,16 @@ def satisfies(expression: str, features: frozenset[str]) -> bool:
     Reads ``a``, ``a&b``, ``a|b``, parentheses, and counts (``a*4``); alternatives of which all nodes of a job must be
     alike (``[a|b]``) and counts are read per node. What can't be read excludes nothing.
     """
-    expression = re.sub(r"\*\d+", "", expression).replace("[", "(").replace("]", ")").replace(",", "&")
+    expression, counted = re.subn(r"\*\d+", "", expression)
+    expression = expression.replace("[", "(").replace("]", ")").replace(",", "&")
+    if counted:
+        expression = expression.replace("&", "|")  # so many nodes of the one kind and so many of the other
     if not expression.strip():
         return True
     tokens = re.findall(r"[()&|]|[^()&|\s]+", expression)
     try:
         value, rest = _any_of(tokens, features)
-    except IndexError:
+    except (IndexError, ValueError):
         return True
     return value or bool(rest)
 
@@ -94,6 +97,8 @@ def _one(tokens: list[str], features: frozenset[str]) -> tuple[bool, list[str]]:
     if tokens[0] == "(":
         value, tokens = _any_of(tokens[1:], features)
         return value, tokens[1:]
+    if tokens[0] in "&|)":
+        raise ValueError(tokens[0])
     return tokens[0] in features, tokens[1:]
 
 
