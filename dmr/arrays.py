@@ -45,7 +45,7 @@ class Array:
         self.halo = halo
         self.box: Box = boxes[0] if boxes else Box((0,) * len(shape), (0,) * len(shape))
         self._rank, self._ranks = rank, ranks
-        split = _split_axes(layout, len(shape)) if halo else ()
+        split = _split_axes(layout, shape) if halo else ()
         widths = tuple(halo if axis in split else 0 for axis in range(len(shape)))
         self._inner = tuple(slice(w, w + extent) for w, extent in zip(widths, self.box.shape, strict=True))
         self.padded: np.ndarray[Any, Any] = np.zeros(
@@ -125,7 +125,7 @@ class Array:
         return f"Array({self.name!r}, shape={self.shape}, dtype={self.dtype}, layout={self.layout}, box={self.box})"
 
 
-def _split_axes(layout: Any, ndim: int) -> tuple[int, ...]:
+def _split_axes(layout: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
     if not isinstance(layout, Block):
         raise Error(f"a halo goes with a Block layout, not with {layout}")
-    return tuple(axis % ndim for axis in layout.axes)
+    return layout.split_axes(shape)

@@ -94,11 +94,11 @@ class guarded:
     def __enter__(self) -> None:
         return None
 
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if error is None or isinstance(error, GeneratorExit):
-            return False
+            return
         if isinstance(error, SystemExit) and error.code in (0, None):
-            return False
+            return
         fail(error, self._comm)
 
 

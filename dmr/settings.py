@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from .errors import Error
 
@@ -20,7 +21,8 @@ SUGGESTION_HOLDS = 60.0
 STEP_INHIBITOR_HOLDS = 60.0
 """Seconds for which an inhibitor by steps is told ahead, at each agreement anew."""
 
-DRIVERS = ("auto", "mpio", "direct")
+Driver = Literal["auto", "mpio", "direct"]
+DRIVERS: tuple[Driver, ...] = ("auto", "mpio", "direct")
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class Settings:
     every_seconds: float | None = None
     every_steps: int | None = None
     keep: int = 2
-    driver: str = "auto"
+    driver: Driver = "auto"
     interval: float = 0.5
 
 
@@ -110,6 +112,7 @@ def _with_keep(chosen: Settings, value: object, where: str) -> Settings:
 
 
 def _with_driver(chosen: Settings, value: str, where: str) -> Settings:
-    if value not in DRIVERS:
-        raise Error(f"{where}={value!r}: takes one of {', '.join(DRIVERS)}")
-    return replace(chosen, driver=value)
+    for driver in DRIVERS:
+        if value == driver:
+            return replace(chosen, driver=driver)
+    raise Error(f"{where}={value!r}: takes one of {', '.join(DRIVERS)}")
