@@ -1,4 +1,4 @@
-# make setup | demo | test | lint | bench | clean
+# make setup | demo | test | faults | lint | bench | clean
 #
 # PIP_ONLY=1  wheels from PyPI alone, MPI included, in an environment of its own
 # NO_APT=1    install no Debian packages; say which are missing and go on with what is there
@@ -15,7 +15,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 export OMPI_ALLOW_RUN_AS_ROOT := 1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
 
-.PHONY: setup demo test lint bench clean
+.PHONY: setup demo test faults lint bench clean
 
 setup:
 	@$(PYTHON) tools/setup.py --venv $(VENV) $(if $(PIP_ONLY),--pip-only) $(if $(NO_APT),--no-apt)
@@ -25,6 +25,10 @@ demo: setup
 
 test: setup
 	$(BIN)/pytest $(ARGS)
+
+# Thousands of kills, bit flips and full disks; the tests do the same with fewer.
+faults: setup
+	$(BIN)/python tests/faults/campaign.py --times 10 $(ARGS)
 
 lint: setup
 	$(BIN)/python tools/lint.py

@@ -108,6 +108,7 @@ class Staging:
 
     def __init__(self, folder: Path, writer: Writer | None, path: Path) -> None:
         self.folder, self.writer, self.path = folder, writer, path
+        self._made = False
 
     def prepare(self) -> None:
         """Make the folders.
@@ -119,8 +120,15 @@ class Staging:
         ------
         Fenced
             When a later generation has taken over.
+        StorageError
+            When the folder was there and is gone.
         """
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not self._made:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._made = True
+        elif not self.folder.is_dir():
+            # Not made again: where a file system is gone, that would fill the disk below its mount point.
+            raise StorageError(f"the checkpoint folder {self.folder} vanished")
         self.path.mkdir(mode=0o700, exist_ok=True)
         self._check()
 

@@ -6,8 +6,11 @@ datasets' places.
 
 from __future__ import annotations
 
+import errno
+import io
 import math
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -41,8 +44,35 @@ def dataset_name(name: str) -> str:
 def lay_out(path: Path, manifest: Manifest) -> tuple[Manifest, Places]:
     """Create the file with everything allocated and the manifest in place; return where things are.
 
+    HDF5 works on a file in memory, of which what it wrote is then copied: HDF5 1.10 crashes when a disk gets full, and
+    a parallel file system takes few large writes better than many small ones.
+
     ``offset`` of the arrays is set in the manifest that is returned.
+
+    Raises
+    ------
+    OSError
+        When the file system says no.
     """
+    image = os.memfd_create("dmr.ckpt", os.MFD_CLOEXEC)
+    try:
+        manifest, places = _lay_out_in_memory(image, manifest)
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            os.ftruncate(handle, places.size)
+            for begin, end in _written(image, places.size):
+                _copy(image, handle, begin, end)
+        except OSError as error:
+            error.filename = str(path)
+            raise
+        finally:
+            os.close(handle)
+    finally:
+        os.close(image)
+    return manifest, places
+
+
+def _lay_out_in_memory(image: int, manifest: Manifest) -> tuple[Manifest, Places]:
     import h5py
 
     access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
@@ -51,7 +81,11 @@ def lay_out(path: Path, manifest: Manifest) -> tuple[Manifest, Places]:
     access.set_fclose_degree(h5py.h5f.CLOSE_STRONG)
     creation = h5py.h5p.create(h5py.h5p.FILE_CREATE)
     creation.set_obj_track_times(False)
-    file = h5py.h5f.create(bytes(path), h5py.h5f.ACC_EXCL, creation, access)
+    stream = io.FileIO(image, "r+b", closefd=False)
+    access.set_fileobj_driver(h5py.h5fd.fileobj_driver, stream)
+    # HDF5 wants a name, and for this driver one that says where the Python object is.
+    name = repr(stream).encode("ascii", "replace")
+    file = h5py.h5f.create(name, h5py.h5f.ACC_TRUNC, creation, access)
     try:
         root = h5py.h5g.open(file, b"/")
         untimed = h5py.h5p.create(h5py.h5p.GROUP_CREATE)
@@ -69,11 +103,31 @@ def lay_out(path: Path, manifest: Manifest) -> tuple[Manifest, Places]:
         place = _allocate(root, "manifest", (), np.dtype(f"S{len(text)}"))
     finally:
         file.close()
-    with open(path, "r+b") as stream:
-        stream.seek(place)
-        stream.write(text)
-        size = stream.seek(0, 2)
-    return manifest, Places(digests, sealed, size)
+        stream.close()
+    os.pwrite(image, text, place)
+    return manifest, Places(digests, sealed, os.fstat(image).st_size)
+
+
+def _written(image: int, size: int) -> Iterator[tuple[int, int]]:
+    """Return the ranges of a sparse file that were written."""
+    end = 0
+    while end < size:
+        try:
+            begin = os.lseek(image, end, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return
+            raise
+        end = os.lseek(image, begin, os.SEEK_HOLE)
+        yield begin, min(end, size)
+
+
+def _copy(source: int, target: int, begin: int, end: int) -> None:
+    while begin < end:
+        data = memoryview(os.pread(source, min(end - begin, 8 << 20), begin))
+        while data:
+            count = os.pwrite(target, data, begin)
+            data, begin = data[count:], begin + count
 
 
 def _allocate(parent: Any, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:

@@ -1,0 +1,131 @@
+"""SIGKILL at random instants: of the one process, of one rank, of rank 0, of all ranks."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import common
+
+from dmr.ckpt import Store
+
+
+def one_process(folder: Path, count: int, dice: random.Random) -> dict[str, Any]:
+    """Kill a process that saves, again and again, at random instants of its saves."""
+    common.small_pieces()
+    log = folder / "log"
+    commits = 0
+    during = 0
+    for _ in range(count):
+        before = common.reported(log)
+        child = os.fork()
+        if child == 0:
+            try:
+                store = Store(folder / "checkpoints")
+                for step in range(before + 1, before + 1000):
+                    store.save(step, common.state(step))
+                    common.report(log, step)
+            finally:
+                os._exit(1)
+        time.sleep(dice.uniform(0, 0.06))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        during += any(path.is_file() for path in (folder / "checkpoints").glob(".staging-*/*"))
+        at_least = common.reported(log)
+        found = common.judge(folder / "checkpoints", at_least)
+        assert found <= at_least + 1
+        if found > at_least:  # committed, and killed before it could tell
+            common.report(log, found)
+        commits += found - before
+    assert commits > 0 and during > 0, "the kills did not meet any save"
+    return {"kills": count, "in_the_middle_of_a_save": during, "commits": commits}
+
+
+def ranks(folder: Path, count: int, dice: random.Random) -> dict[str, Any]:
+    """Kill ranks of an MPI job: in turn one of them, rank 0, all."""
+    command = common.mpi_command(3)
+    if not command:
+        return {"kills": 0, "skipped": "no MPI"}
+    log, ready = folder / "log", folder / "ready"
+    commits, slowest = 0, 0.0
+    for number in range(count):
+        before = common.reported(log)
+        ready.unlink(missing_ok=True)
+        job = subprocess.Popen(
+            [*command, str(common.HERE / "saver.py"), str(folder / "checkpoints"), str(log), str(ready)],
+            env=common.environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        limit = time.monotonic() + 60
+        while not ready.exists():
+            assert job.poll() is None and time.monotonic() < limit, "the job did not start"
+            time.sleep(0.005)
+        pids = [int(each) for each in ready.read_text().split()]
+        time.sleep(dice.uniform(0, 0.15))
+        victims = {0: pids, 1: pids[:1], 2: [dice.choice(pids[1:])]}[number % 3]
+        for pid in victims:
+            os.kill(pid, signal.SIGKILL)
+        slowest = max(slowest, common.end_within(job, 30))
+        at_least = common.reported(log)
+        found = common.judge(folder / "checkpoints", at_least)
+        assert found <= at_least + 1
+        if found > at_least:
+            common.report(log, found)
+        commits += found - before
+    assert commits > 0
+    return {"kills": count, "commits": commits, "slowest_end_seconds": round(slowest, 2)}
+
+
+def every_point(folder: Path) -> dict[str, Any]:
+    """Kill a save at each of its calls to the system that open, write, sync, rename or remove, one after the other."""
+    common.small_pieces()
+    names = ("open", "pwrite", "fsync", "rename", "replace", "unlink", "mkdir", "close")
+    points = 0
+    target = folder / "checkpoints"
+    with Store(target) as store:
+        store.save(1, common.state(1))
+        store.save(2, common.state(2))
+    outcomes = {"before": 0, "after": 0}
+    while True:
+        points += 1
+        child = os.fork()
+        if child == 0:
+            try:
+                _die_at(names, points)
+                Store(target).save(3, common.state(3))
+            finally:
+                os._exit(7)
+        _, status = os.waitpid(child, 0)
+        found = common.judge(target, 2)
+        if not os.WIFSIGNALED(status):
+            assert os.WEXITSTATUS(status) == 7 and found == 3
+            break
+        outcomes["after" if found == 3 else "before"] += 1
+        for path in target.glob("step-*3-g0000.h5"):
+            path.unlink()
+    assert points > 30 and all(outcomes.values()), (points, outcomes)
+    return {"points": points - 1, **outcomes}
+
+
+def _die_at(names: tuple[str, ...], point: int) -> None:
+    left = point
+
+    def wrap(original: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return original(*args, **kwargs)
+
+        return call
+
+    for name in names:
+        setattr(os, name, wrap(getattr(os, name)))
