@@ -153,9 +153,7 @@ class Arrival:
 
     def _again(self, owner: Owner) -> Turn:
         """This job held the run before: it was requeued, or `dmr resume` took the lease for it."""
-        if not any(each.get("event") == "launched" for each in self.run.events(owner.number)):
-            return Turn("go", owner.number, "started as asked")
         number = owner.number + 1
         if self.run.take_lease(number, lease_content(self.token, self.job, self.restarts)):
-            return Turn("go", number, "requeued")
+            return Turn("go", number, "resumed" if owner.queued else "requeued")
         return Turn("unwanted", reason="another launcher has taken over the run")

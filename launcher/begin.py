@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from . import exits
 from .arrival import Arrival, Turn
 from .console import Console
-from .engine import Engine, EngineError
+from .engine import Engine, EngineError, Submission
+from .handover import job_name
 from .history import read_history
 from .hooks import reached
 from .interrupts import Interrupts
@@ -108,7 +112,19 @@ def begin(folder: Path, options: RunOptions, engine: Engine, console: Console) -
     run.append(1, "created", run=options.run, nodes=len(held.nodes), command=list(options.command))
     reached("created", 1)
     console.say(f"run {options.run} in {run.folder}")
+    if engine.can_submit:
+        threading.Thread(target=_keep_origin, args=(run, engine), name="dmr-origin", daemon=True).start()
     return Supervisor(run, options, engine, console).run(1, token, "fresh")
+
+
+def _keep_origin(run: RunDir, engine: Engine) -> None:
+    """Keep the job's script in the run directory, so that the run can be resubmitted after the scheduler forgot it."""
+    from .slurm.engine import SlurmEngine
+    from .slurm.saved import save_origin
+
+    if isinstance(engine, SlurmEngine):
+        with contextlib.suppress(EngineError, OSError):
+            save_origin(run.folder, engine)
 
 
 def requeued(run: RunDir, job: str | None, restarts: int) -> Claim | None:
@@ -161,8 +177,8 @@ def _wait_for(arrival: Arrival, interrupts: Interrupts) -> Turn | None:
 
 
 def _cause(run: RunDir, token: str, turn: Turn) -> str:
-    if turn.reason == "requeued":
-        return "requeue"
+    if turn.reason in ("requeued", "resumed"):
+        return turn.reason.removesuffix("d")
     history = read_history(run.events(skip=("decided",)))
     if history.last is not None and history.last.why in ("expand", "shrink", "moved", "time limit"):
         return history.last.why
@@ -187,6 +203,42 @@ def assess(run: RunDir, engine: Engine | None, job: str | None) -> int:
     if not _has_left(history.last, owner.number) and watch.decide() == "alive":
         raise Refused(f"{run.folder} is alive: {owner.describe()} supervises it; see 'dmr status {run.folder}'")
     return owner.number
+
+
+def resume_by_job(run: RunDir, options: RunOptions, engine: Engine, console: Console, nodes: int | None = None) -> str:
+    """Submit a job that continues a run whose launcher is gone; returns the job.
+
+    The lease is taken for that job before it is submitted, so that of several that try, one submits.
+
+    Raises
+    ------
+    Refused, EngineError
+        As `resume`; or when the scheduler does not take the job.
+    """
+    history = read_history(run.events(skip=("decided",)))
+    pending = history.open_successor
+    if pending is not None and pending.job and not history.finished:
+        info = engine.job(pending.job)
+        if info.state in ("pending", "running"):
+            raise Refused(f"job {pending.job} is {info.state}, and continues {run.folder} when it starts")
+    number = assess(run, engine, None) + 1
+    token = new_token()
+    if not run.take_lease(number, lease_content(token, None, 0, queued=True)):
+        raise Refused(f"somebody else has just taken over {run.folder}")
+    size = nodes or (history.last.nodes if history.last else options.sizes[0])
+    name = job_name(options.run, number, token)
+    environment = {ENV_RUN_DIR: str(run.folder), ENV_GENERATION: str(number), ENV_TOKEN: token}
+    nodes_asked = (size, size)
+    fields: dict[str, Any] = {"token": token, "successor": number, "name": name, "nodes": nodes_asked}
+    run.append(number, "submitted", job=None, **fields)
+    reached("submitting", number)
+    try:
+        job = engine.submit(Submission(number, token, name, nodes_asked, environment))
+    except EngineError as error:
+        run.append(number, "cancelled", token=token, job=None, reason=str(error))
+        raise
+    run.append(number, "submitted", job=job, **fields)
+    return job
 
 
 def _has_left(last: object, number: int) -> bool:

@@ -36,9 +36,9 @@ class AsksForJobs(Protocol):
     def job(self, job: str) -> JobInfo: ...
 
 
-def lease_content(token: str, job: str | None, restarts: int) -> dict[str, Any]:
-    """Return what a lease says of its holder."""
-    return {**identity(), "token": token, "job": job, "restarts": restarts, "time": time.time()}
+def lease_content(token: str, job: str | None, restarts: int, *, queued: bool = False) -> dict[str, Any]:
+    """Return what a lease says of its holder; ``queued``: it is taken for a job that is being submitted."""
+    return {**identity(), "token": token, "job": job, "restarts": restarts, "queued": queued, "time": time.time()}
 
 
 def slurm_restarts(environ: Mapping[str, str] = os.environ) -> int:
@@ -49,10 +49,12 @@ def slurm_restarts(environ: Mapping[str, str] = os.environ) -> int:
 
 @dataclass(frozen=True)
 class Owner:
-    """The holder of the highest lease."""
+    """The holder of the highest lease. ``queued``: a job that `dmr resume` submitted, and that has not started."""
 
     number: int
     lease: Mapping[str, Any]
+    queued: bool = False
+    queued_job: str | None = None
 
     @property
     def token(self) -> str:
@@ -60,9 +62,11 @@ class Owner:
 
     @property
     def job(self) -> str | None:
-        return self.lease.get("job")
+        return self.lease.get("job") or self.queued_job
 
     def describe(self) -> str:
+        if self.queued and self.job:
+            return f"job {self.job}, which continues it when it starts,"
         job = f" in job {self.job}" if self.job else ""
         return f"process {self.lease.get('pid', '?')} on {self.lease.get('host', '?')}{job}"
 
@@ -70,7 +74,15 @@ class Owner:
 def owner_of(run: RunDir) -> Owner | None:
     """Return the run's owner, None before its first lease."""
     leases = run.leases()
-    return Owner(leases[-1], run.read_lease(leases[-1]) or {}) if leases else None
+    if not leases:
+        return None
+    number = leases[-1]
+    lease = run.read_lease(number) or {}
+    if not lease.get("queued"):
+        return Owner(number, lease)
+    events = [each for each in run.events(number, skip=("decided",)) if each.get("token") == lease.get("token")]
+    jobs = [str(each["job"]) for each in events if each.get("job")]
+    return Owner(number, lease, True, jobs[-1] if jobs else None)
 
 
 class OwnerWatch:
@@ -103,12 +115,14 @@ class OwnerWatch:
         if self._before:  # the same job before it was requeued
             return "dead"
         here = lives(self.owner.lease)
-        if here is not None:
+        if here is not None and not (self.owner.queued and self.owner.job):
             return "alive" if here else "dead"
         if self._saw_sign():
             return "alive"
         if self._job_ended():
             return "dead"
+        if self.owner.queued and self.info is not None and self.info.state != "unknown":
+            return "alive"
         return "dead" if self._clock() - self._changed > SILENT else "unknown"
 
     def decide(self, poll: float = 0.5) -> Life:

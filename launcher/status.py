@@ -115,6 +115,8 @@ def _state(
     why = last.why if last is not None and last.number == owner.number else None
     if why in FINAL:
         return why or "failed"
+    if owner.queued and owner.job:
+        return "queued"
     if why is not None and history.open_successor and (not alive or history.open_successor.after is not None):
         return "queued"
     if not alive:

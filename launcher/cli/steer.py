@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import getpass
+import os
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -138,10 +140,11 @@ def _user() -> str:
 @click.command()
 @click.argument("run")
 @click.option("--nodes", "-N", type=click.IntRange(1), metavar="N", help="Size to go on with.  [default: as before]")
+@click.option("--here", is_flag=True, help="On this machine (local engine), wherever it ran before.")
 @click.option("-q", "--quiet", is_flag=True, help="Tell only of trouble.")
 @click.option("-v", "--verbose", is_flag=True, help="Tell every decision.")
 @click.pass_context
-def resume(ctx: click.Context, run: str, nodes: int | None, quiet: bool, verbose: bool) -> None:
+def resume(ctx: click.Context, run: str, nodes: int | None, here: bool, quiet: bool, verbose: bool) -> None:
     """Continue RUN, whose launcher is gone, from its last checkpoint.
 
     Within a job or on the local engine it goes on in the foreground; for a run that used Slurm, outside of a job,
@@ -152,7 +155,7 @@ def resume(ctx: click.Context, run: str, nodes: int | None, quiet: bool, verbose
       dmr resume heat-4711
       dmr resume dmr-runs/heat-4711 --nodes 4
     """
-    from ..begin import find_run
+    from ..begin import find_run, resume_by_job
     from ..begin import resume as go_on
     from ..console import NORMAL, QUIET, VERBOSE, Console
     from ..options import RunOptions
@@ -163,4 +166,12 @@ def resume(ctx: click.Context, run: str, nodes: int | None, quiet: bool, verbose
     options = RunOptions.of_run(run_dir)
     if nodes is not None and nodes not in options.sizes:
         fail(f"{nodes} nodes is not an allowed size of this run: {', '.join(map(str, options.sizes))}", 2)
+    if here:
+        options = replace(options, engine="local")
+    elif "SLURM_JOB_ID" not in os.environ and run_dir.description().get("engine_used") == "slurm":
+        from ..slurm.saved import engine_from_saved
+
+        job = resume_by_job(run_dir, options, engine_from_saved(run_dir.folder), console, nodes)
+        click.echo(f"submitted job {job}, which continues {run_dir.folder}")
+        return
     ctx.exit(go_on(run_dir, options, make_engine(options), console, nodes=nodes))

@@ -26,3 +26,27 @@ def test_shrinks_in_place_and_grows_by_a_successor(slurm: Any, expected_after: E
     assert history.generations[2].job not in (first, None)
     assert history.generations[2].wait is not None
     assert (slurm.folder / "post.txt").read_text().count("post-command") == 1  # in the last job alone
+
+
+def test_gives_way_to_a_job_that_waits_and_grows_again(slurm: Any, expected_after: Expected) -> None:
+    slurm.submit(600, 0.3, "--scale", options=("--nodes", "2:8"), sbatch=("--nodes=8",))
+    slurm.at_step(5)
+    rival = slurm.cluster.run(["sbatch", "--parsable", "--nodes=4", "--time=1", "--wrap=sleep 4", "--output=/dev/null"])
+    slurm.wait(lambda: slurm.history.generations[-1].nodes <= 4, "a shrink")
+    slurm.wait(lambda: slurm.queue().get(rival.stdout.strip()) == "RUNNING", "the rival's start")
+    slurm.wait(lambda: slurm.history.generations[-1].nodes > 4, "growth")
+    out = slurm.finished()
+    assert np.array_equal(slurm.final(), expected_after(600)), out
+    sizes = [each.nodes for each in slurm.history.generations]
+    assert sizes[0] == 8 and min(sizes) <= 4, out
+
+
+def test_a_chain_where_old_and_new_do_not_fit_side_by_side(slurm: Any, expected_after: Expected) -> None:
+    slurm.submit(120, 0.05, options=("--nodes", "1:8", "--dwell", "1h"), sbatch=("--nodes=5",))
+    slurm.at_step(5)
+    answer = slurm.dmr("resize", "run", "--nodes", "8", "--wait")
+    assert answer.returncode == 0, answer.stderr
+    out = slurm.finished()
+    assert np.array_equal(slurm.final(), expected_after(120)), out
+    assert [each.nodes for each in slurm.history.generations] == [5, 8]
+    assert (slurm.folder / "post.txt").read_text().count("post-command") == 1

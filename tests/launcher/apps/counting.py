@@ -1,6 +1,6 @@
 """A field of cells that each follow a recurrence of their own, and count their steps: any loss or repeat shows.
 
-Usage: counting.py STEPS [SECONDS] [--fail-at STEP [--always]] [--user-error] [--suggest WHAT] [--hang-at STEP]
+Usage: counting.py STEPS [SECONDS] [--fail-at STEP [--always]] [--user-error] [--suggest WHAT] [--hang-at STEP] [--scale]
 
 Writes ``final.npy`` into the working directory at the end.
 """
@@ -34,7 +34,7 @@ def main(run: dmr.Run, given: argparse.Namespace) -> None:
     for step in run.steps(given.steps):
         field.local[:] = np.sin(field.local) * 1.7 + rows / (step + 1)
         count.local[:] += 1
-        time.sleep(given.seconds)
+        time.sleep(given.seconds / run.ranks if given.scale else given.seconds)
         if given.fail_at is not None and step >= given.fail_at and run.rank == run.ranks - 1:
             failed = Path("failed-once")
             if given.always or not failed.exists():
@@ -53,6 +53,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("steps", type=int)
     parser.add_argument("seconds", type=float, nargs="?", default=0.02)
+    parser.add_argument("--scale", action="store_true", help="a step takes SECONDS on one rank, less on more")
     parser.add_argument("--fail-at", type=int)
     parser.add_argument("--always", action="store_true")
     parser.add_argument("--user-error", action="store_true")
