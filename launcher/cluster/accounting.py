@@ -63,11 +63,12 @@ def start(tools: Tools, site: Site, start_daemon: StartDaemon, limit: float) -> 
     client = [tools["mariadb"], "--no-defaults", f"--socket={socket}", "--user=root", "--batch"]
     _until(client + ["--execute=SELECT 1"], site.folder, limit, "mariadbd", database)
     user = f"`{site.user}`@localhost"
-    _run(
-        client + [f"--execute=CREATE USER IF NOT EXISTS {user}; GRANT ALL ON slurm_acct_db.* TO {user};"],
-        site.folder,
-        limit,
+    # slurmdbd would make the database itself, after a first connection without it has failed; with Debian 13's
+    # client library (3.4.10) that connection, tried again, takes no more results.
+    prepared = (
+        f"CREATE DATABASE slurm_acct_db; CREATE USER IF NOT EXISTS {user}; GRANT ALL ON slurm_acct_db.* TO {user};"
     )
+    _run([*client, f"--execute={prepared}"], site.folder, limit)
     conf = site.folder / "slurmdbd.conf"
     conf.touch(mode=0o600)
     conf.write_text(slurmdbd_conf(site))

@@ -123,7 +123,7 @@ def test_without_slurm_the_packages_are_named(tmp_path: Path) -> None:
     )
     done = subprocess.run(
         [sys.executable, "-P", "-c", program, "up"],
-        env={"PATH": str(tmp_path)},
+        env={**os.environ, "PATH": str(tmp_path)},
         capture_output=True,
         text=True,
         check=False,

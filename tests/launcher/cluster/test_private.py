@@ -256,7 +256,8 @@ def as_root() -> Iterator[None]:
 
 def test_an_ordinary_user_can(as_root: None) -> None:
     """User 'nobody', with a PATH that has no daemons in it and no runtime folder."""
-    argv = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "env", "-i", "PATH=/usr/bin:/bin"]
+    bare = ["PATH=/usr/bin:/bin", f"PYTHONPATH={os.environ.get('PYTHONPATH', '')}"]
+    argv = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "env", "-i", *bare]
     if subprocess.run(
         [*argv, sys.executable, "-P", "-c", "import dmr.launcher.cluster"], cwd="/", check=False
     ).returncode:
