@@ -269,8 +269,9 @@ def _starter(
         # Debian keeps libraries in /usr/lib/TRIPLET[/openmpi/lib], most others in PREFIX/lib or lib64.
         folders += [parent / "bin" for parent in Path(library.path).parents if parent != parent.parent]
     python = find_python(command, environ) or sys.executable
-    folders += [Path(python).parent, Path(os.path.realpath(python)).parent]
+    folders.append(Path(python).parent)
     folders += [Path(entry) for entry in environ.get("PATH", "").split(os.pathsep) if entry]
+    folders.append(Path(os.path.realpath(python)).parent)
     names = ["mpirun", "mpiexec", "mpiexec.hydra", "mpirun.openmpi", "mpiexec.mpich"]
     names.sort(key=lambda name: name != choice)
     for folder in dict.fromkeys(folders):

@@ -24,9 +24,10 @@ def generated(command: Sequence[str]) -> BatchScript:
 
 
 def own_arguments(record: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the batch script's arguments: exact from the shell that runs it, else from the record's command line.
+    """Return the batch script's arguments: exact from the shell that runs it, else from the record.
 
-    The record joins them with spaces, so that it can't tell one argument with a space from two.
+    Where the script has replaced itself by the launcher (``exec dmr-launch``), the shell is gone, and the record joins
+    arguments with spaces (22.05), shows the line of sbatch (25.11 and later), or keeps quiet about them (between).
     """
     pid = os.getppid()
     while pid > 1:
@@ -39,4 +40,9 @@ def own_arguments(record: Mapping[str, str]) -> tuple[str, ...]:
             if os.path.basename(word) == "slurm_script":
                 return tuple(words[index + 1 :])
         pid = parent
-    return tuple(record.get("Command", "").split()[1:])
+    script, *arguments = record.get("Command", "").split() or [""]
+    submitted = record.get("SubmitLine", "").split()
+    if not arguments:
+        names = [index for index, word in enumerate(submitted) if index and word.endswith(os.path.basename(script))]
+        arguments = submitted[names[0] + 1 :] if names and script else []
+    return tuple(arguments)
