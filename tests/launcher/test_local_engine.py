@@ -44,7 +44,7 @@ def until_written(path: Path, text: str, seconds: float = 20.0) -> None:
 @needs_mpi
 def test_the_ranks_see_each_other_and_their_variables(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     engine = LocalEngine(2, tasks_per_node=2)
-    code = "from mpi4py import MPI; import os; print(MPI.COMM_WORLD.allreduce(1), os.environ['X'], os.getcwd(), end=';')"
+    code = "from mpi4py import MPI as M; import os; print(M.COMM_WORLD.allreduce(1), os.environ['X'], os.getcwd(), end=';')"
     log = tmp_path / "log"
     log.write_text("before;")
     (tmp_path / "there").mkdir()
@@ -84,8 +84,8 @@ def test_kill_leaves_nothing(tmp_path: Path, stubborn: bool) -> None:
 
 
 def test_terminate_reaches_the_program(tmp_path: Path) -> None:
-    ranks = ProcessRanks(["sh", "-c", "trap 'echo asked; exit 7' TERM; echo up; sleep 30 & wait"], dict(os.environ), tmp_path,
-                         tmp_path / "log")  # fmt: skip
+    program = ["sh", "-c", "trap 'echo asked; exit 7' TERM; echo up; sleep 30 & wait"]
+    ranks = ProcessRanks(program, dict(os.environ), tmp_path, tmp_path / "log")
     until_written(tmp_path / "log", "up")
     ranks.terminate()
     assert ended(ranks) == 7

@@ -75,8 +75,8 @@ def test_plugins() -> None:
 def test_command_lines() -> None:
     app = ["python", "app.py", "a b"]
     assert Flavour("srun-pmix", "/bin/srun").argv(app, HELD, label="dmr-1") == [
-        "/bin/srun", "--mpi=pmix", "--nodes=2", "--ntasks=8", "--ntasks-per-node=4", "--nodelist=n1,n3", "--job-name=dmr-1",
-        "--kill-on-bad-exit=1", "--export=ALL", *app,
+        "/bin/srun", "--mpi=pmix", "--nodes=2", "--ntasks=8", "--ntasks-per-node=4", "--nodelist=n1,n3",
+        "--job-name=dmr-1", "--kill-on-bad-exit=1", "--export=ALL", *app,
     ]  # fmt: skip
     assert "--mpi" not in " ".join(Flavour("srun", "/bin/srun").argv(app, HELD))
     wide = Allocation("7", ("n1",), 2, 3)

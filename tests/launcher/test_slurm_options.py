@@ -23,7 +23,7 @@ def test_options_of_size_leave_the_script() -> None:
         "#SBATCH -A 'my account' --mem-per-cpu=2G -p main,side\n"
         "##SBATCH --nodes=7\n"
         "#SBATCH --signal=B:USR1@60\n"
-        "#SBATCH -o run.out -J \"my job\" --export=NONE\n"
+        '#SBATCH -o run.out -J "my job" --export=NONE\n'
         "cd there\n"
         "#SBATCH --nodes=5\n"
     )
@@ -36,7 +36,7 @@ def test_options_of_size_leave_the_script() -> None:
         "#SBATCH -A 'my account' -p main,side\n"
         "##SBATCH --nodes=7\n"
         "#SBATCH --signal=B:USR1@60\n"
-        "#SBATCH -o run.out -J \"my job\" --export=NONE\n"
+        '#SBATCH -o run.out -J "my job" --export=NONE\n'
         "cd there\n"
         "#SBATCH --nodes=5\n"
     )
@@ -50,7 +50,8 @@ def test_options_of_size_leave_the_script() -> None:
 @pytest.mark.parametrize(
     "line",
     ["--hold", "-H", "--wait", "-W", "--dependency=afterok:3", "-d singleton", "--begin=now+1hour", "--test-only",
-     "--nodelist=n1", "-w n[1-2]", "--gres=gpu:2", "--gpus=8", "-G 8", "--mem=4G", "--use-min-nodes", "--ntasks-per-n=3"],
+     "--nodelist=n1", "-w n[1-2]", "--gres=gpu:2", "--gpus=8", "-G 8", "--mem=4G", "--use-min-nodes",
+     "--ntasks-per-n=3"],
 )  # fmt: skip
 def test_what_a_successor_must_not_inherit(line: str) -> None:
     assert read_script(f"#!/bin/sh\n#SBATCH {line}\n").text == "#!/bin/sh\n#\n"
@@ -58,8 +59,8 @@ def test_what_a_successor_must_not_inherit(line: str) -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ["--mem=0", "--ntasks-per-core=1", "--ntasks-per-socket=2", "--exclusive", "--exclude=n1", "-x n1", "--gres-flags=x",
-     "--mem-bind=local", "--wait-all-nodes=1", "--mail-type=END", "--begi", "-B 2:2:1", "unbalanced 'quote --nodes=2",
+    ["--mem=0", "--ntasks-per-core=1", "--ntasks-per-socket=2", "--exclusive", "--exclude=n1", "-x n1",
+     "--gres-flags=x", "--mem-bind=local", "--wait-all-nodes=1", "--mail-type=END", "--begi", "-B 2:2:1", "unbalanced 'quote --nodes=2",
      "--array=1-3", "--error=x"],
 )  # fmt: skip
 def test_what_stays(line: str) -> None:
@@ -87,11 +88,12 @@ def test_sizes() -> None:
 
 def test_what_the_record_says_beats_the_script() -> None:
     record = {
-        "Account": "acc", "QOS": "high", "Features": "a&b", "Reservation": "r1", "Licenses": "lic:2", "Partition": "main",
-        "TimeLimit": "02:00:00", "ExcNodeList": "n[7-8]", "Nice": "10", "Requeue": "0", "OverSubscribe": "NO",
+        "Account": "acc", "QOS": "high", "Features": "a&b", "Reservation": "r1", "Licenses": "lic:2",
+        "Partition": "main", "TimeLimit": "02:00:00", "ExcNodeList": "n[7-8]", "Nice": "10", "Requeue": "0", "OverSubscribe": "NO",
         "MailUser": "me", "MailType": "END,FAIL", "WCKey": "*w",
     }  # fmt: skip
-    found = options.carried_options(record, NOTHING, {"SBATCH_SIGNAL": "USR1@30", "SBATCH_OVERCOMMIT": "1"}, Shape((1, 1), 1), 1)
+    environ = {"SBATCH_SIGNAL": "USR1@30", "SBATCH_OVERCOMMIT": "1"}
+    found = options.carried_options(record, NOTHING, environ, Shape((1, 1), 1), 1)
     assert found == [
         "--account=acc", "--qos=high", "--constraint=a&b", "--reservation=r1", "--licenses=lic:2", "--exclude=n[7-8]",
         "--wckey=w", "--mail-user=me", "--mail-type=END,FAIL", "--partition=main", "--time=02:00:00", "--nice=10",
@@ -202,7 +204,8 @@ def test_scrubbed_environment() -> None:
     environ = {
         "PATH": "/bin", "SLURM_CONF": "/c", "SLURM_CLUSTERS": "a", "SLURM_CPU_BIND": "x", "SLURM_ARRAY_TASK_ID": "3",
         "SBATCH_PARTITION": "p", "SRUN_DEBUG": "3", "PMIX_RANK": "0", "PMI_RANK": "0", "OMPI_COMM_WORLD_RANK": "0",
-        "OMPI_MCA_ess": "pmi", "OMPI_MCA_orte_x": "1", "OMPI_MCA_btl": "tcp,self", "OMPI_ALLOW_RUN_AS_ROOT": "1", "DMR_X": "y",
+        "OMPI_MCA_ess": "pmi", "OMPI_MCA_orte_x": "1", "OMPI_MCA_btl": "tcp,self",
+        "OMPI_ALLOW_RUN_AS_ROOT": "1", "DMR_X": "y",
     }  # fmt: skip
     kept = {"PATH", "SLURM_CONF", "SLURM_CLUSTERS", "OMPI_MCA_btl", "OMPI_ALLOW_RUN_AS_ROOT", "DMR_X"}
     assert set(without_scheduler(environ)) == kept
@@ -218,8 +221,8 @@ def test_sizes_in_the_environment_are_those_held() -> None:
     held = Allocation("1", ("n1", "n3"), 2, 2)
     fresh = step_environment(stale, held, by_srun=False)
     assert fresh == {
-        "X": "1", "SLURM_JOB_NODELIST": "n1,n3", "SLURM_NODELIST": "n1,n3", "SLURM_JOB_NUM_NODES": "2", "SLURM_NNODES": "2",
-        "SLURM_NTASKS": "4", "SLURM_NPROCS": "4", "SLURM_TASKS_PER_NODE": "2(x2)", "SLURM_JOB_CPUS_PER_NODE": "2(x2)",
+        "X": "1", "SLURM_JOB_NODELIST": "n1,n3", "SLURM_NODELIST": "n1,n3", "SLURM_JOB_NUM_NODES": "2",
+        "SLURM_NNODES": "2", "SLURM_NTASKS": "4", "SLURM_NPROCS": "4", "SLURM_TASKS_PER_NODE": "2(x2)", "SLURM_JOB_CPUS_PER_NODE": "2(x2)",
         "SLURM_CPUS_PER_TASK": "2", "SRUN_CPUS_PER_TASK": "2",
     }  # fmt: skip
     assert step_environment(stale, held, by_srun=True)["SLURM_NTASKS_PER_NODE"] == "2"

@@ -20,7 +20,8 @@ def node(name: str, state: str = "idle", partition: str = "main", features: str 
 def job(number: int, state: str = "RUNNING", held: str = "", partition: str = "main", **more: str) -> JobRow:
     row = dict.fromkeys(parse.QUEUE_COLUMNS, "")
     row |= {"jobarrayid": str(number), "jobid": str(number), "state": state, "nodelist": held, "partition": partition}
-    row |= {"numnodes": "1", "maxnodes": "0", "prioritylong": "1000", **{k.replace("_", "-"): v for k, v in more.items()}}
+    row |= {"numnodes": "1", "maxnodes": "0", "prioritylong": "1000"}
+    row |= {key.replace("_", "-"): value for key, value in more.items()}
     return parse.jobs(parse.FIELD.join(row[column] for column in parse.QUEUE_COLUMNS) + parse.RECORD)[0]
 
 
@@ -30,7 +31,8 @@ MAIN = Reach(frozenset({"main"}))
 @pytest.mark.parametrize(
     ("state", "up", "idle"),
     [
-        ("idle", True, True), ("IDLE", True, True), ("planned", True, True), ("idle~", True, True), ("idle#", True, True),
+        ("idle", True, True), ("IDLE", True, True), ("planned", True, True), ("idle~", True, True),
+        ("idle#", True, True),
         ("mixed", True, False), ("allocated", True, False), ("allocated+", True, False), ("completing", True, False),
         ("mixed-", True, False), ("idle*", False, False), ("idle%", False, False), ("idle!", False, False),
         ("allocated@", False, False), ("down", False, False), ("down*", False, False), ("drained", False, False),
@@ -78,8 +80,8 @@ def test_waiting_jobs_of_partitions_that_share_nodes() -> None:
 
 
 def test_a_pending_job_shows_its_least_and_most() -> None:
-    queue = [job(1, "PENDING", numnodes="6", maxnodes="6", tres_alloc="cpu=4,mem=2G,node=2,billing=4", reason="Resources")]
-    (view,) = cluster_view(0.0, queue, [node("n1")], MAIN).jobs
+    row = job(1, "PENDING", numnodes="6", maxnodes="6", tres_alloc="cpu=4,mem=2G,node=2,billing=4", reason="Resources")
+    (view,) = cluster_view(0.0, [row], [node("n1")], MAIN).jobs
     assert (view.nodes, view.nodes_max, view.reason, view.state) == (2, 6, "Resources", "pending")
 
 
@@ -105,8 +107,10 @@ def test_the_smallest_limit_of_the_partitions_holds() -> None:
     ("expression", "features", "fits"),
     [
         ("", "", True), ("a", "a", True), ("a", "b", False), ("a&b", "a,b", True), ("a&b", "a", False),
-        ("a|b", "b", True), ("a|b&c", "b", False), ("(a|b)&c", "b,c", True), ("[a|b]", "b", True), ("a*2&b*4", "b", True),
-        ("[a*2|b*3]", "a", True), ("a,b", "a", False), ("(a", "a", True), ("&", "", True), ("nvidia_a100", "nvidia_a100", True),
+        ("a|b", "b", True), ("a|b&c", "b", False), ("(a|b)&c", "b,c", True), ("[a|b]", "b", True),
+        ("a*2&b*4", "b", True),
+        ("[a*2|b*3]", "a", True), ("a,b", "a", False), ("(a", "a", True), ("&", "", True),
+        ("nvidia_a100", "nvidia_a100", True),
     ],
 )  # fmt: skip
 def test_constraints(expression: str, features: str, fits: bool) -> None:
