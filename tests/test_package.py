@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from dmr.launcher.cli.dmr import COMMANDS, group
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PARTS = ("ckpt", "resize", "launcher")
+DISTRIBUTIONS = {"pynvml": "nvidia-ml-py"}
 HEAVY = ("mpi4py", "h5py", "numpy", "matplotlib")
 
 
@@ -91,6 +93,25 @@ def test_a_wheel_installs_all_under_one_name(tmp_path: Path) -> None:
         check=True,
     )
     assert all(Path(each).is_relative_to(tmp_path / "site") for each in done.stdout.split())
+
+
+def test_what_is_imported_is_declared_and_the_reverse() -> None:
+    project = PROJECT["project"]
+    extras = project["optional-dependencies"]
+    named = [each for extra, listed in extras.items() if extra != "dev" for each in listed]
+    declared = {re.split(r"[\[<>=~!; ]", each)[0] for each in (*project["dependencies"], *named)} - {project["name"]}
+    used = {module.partition(".")[0] for part in ("dmr", *PARTS) for path in sources(part) for module in imported(path)}
+    used |= {"matplotlib"}  # the examples' own
+    outside = used - set(sys.stdlib_module_names) - {"dmr", ""}
+    assert {DISTRIBUTIONS.get(each, each) for each in outside} == declared
+
+
+def test_extras_refer_to_extras_that_there_are() -> None:
+    extras = PROJECT["project"]["optional-dependencies"]
+    for listed in extras.values():
+        for each in listed:
+            name, _, inner = each.partition("[")
+            assert name != PROJECT["project"]["name"] or set(inner.rstrip("]").split(",")) <= set(extras), each
 
 
 def test_version_is_said_once_and_the_same() -> None:
