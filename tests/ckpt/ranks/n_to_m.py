@@ -33,6 +33,15 @@ def content(shape: tuple[int, ...], dtype: np.dtype, seed: int) -> np.ndarray:
     return raw.view(dtype).reshape(shape)
 
 
+def opaque(array: np.ndarray) -> np.ndarray:
+    """Return a view as opaque bytes, since NumPy's own copy of a struct leaves its padding behind."""
+    return array.view(f"V{array.itemsize}")
+
+
+def bits(array: np.ndarray) -> bytes:
+    return opaque(array).tobytes()
+
+
 def cases() -> list[tuple[str, np.ndarray, Layout, Layout]]:
     """Return name, global array, layout to save in, layout to load in."""
     found = []
@@ -81,8 +90,7 @@ def save(folder: Path, drivers: list[str], everything: list, comm: MPI.Comm) -> 
         (box,) = layout.boxes(whole.shape, comm.size)[comm.rank]
         local = whole[(..., *box.slices)]
         if number % 2:
-            # As opaque bytes, since NumPy's own copy of a struct leaves its padding behind.
-            local = np.array(local.view(f"V{whole.itemsize}"), order="F").view(whole.dtype)
+            local = np.array(opaque(local), order="F").view(whole.dtype)
         items[name] = ArrayItem(local, layout, whole.shape)
     items["value"] = ValueItem({"a": [1, 2**70, float("nan")], "b": (b"\xff", "ü\0")})
     items["noise"] = RngItem(np.random.Generator(np.random.MT19937(5)))
@@ -104,7 +112,7 @@ def load(folder: Path, driver: str, everything: list, comm: MPI.Comm) -> None:
             local = loaded.array(name, other)
             (box,) = other.boxes(whole.shape, comm.size)[comm.rank]
             assert local.dtype == whole.dtype and local.shape == box.shape and local.flags.writeable
-            assert local.tobytes() == whole[box.slices].tobytes(), (name, comm.size)
+            assert bits(local) == bits(whole[box.slices]), (name, comm.size)
         assert loaded.read_bytes <= total, "what was read ahead is handed over"
         again = loaded.array(everything[0][0], Replicated())
         assert again.tobytes() == everything[0][1].tobytes()
