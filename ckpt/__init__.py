@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from .box import Box
 from .commit import Writer
+from .cyclic import BlockCyclic
 from .errors import (
     CheckpointError,
     Damaged,
@@ -16,6 +17,8 @@ from .errors import (
     UnknownVersion,
     Unsupported,
 )
+from .indices import Indices
+from .irregular import Boxes, Counts
 from .items import ArrayItem, ArraySpec, CheckpointInfo, Item, RngItem, Saved, State, ValueItem
 from .layout import Block, Layout, Replicated
 from .load import Loaded, describe_difference
@@ -26,12 +29,16 @@ __all__ = [
     "ArrayItem",
     "ArraySpec",
     "Block",
+    "BlockCyclic",
     "Box",
+    "Boxes",
     "CheckpointError",
     "CheckpointFile",
     "CheckpointInfo",
+    "Counts",
     "Damaged",
     "Fenced",
+    "Indices",
     "Item",
     "Layout",
     "Loaded",

@@ -10,7 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from .errors import Mismatch
-from .layout import Layout, Replicated
+from .indices import Indices
+from .irregular import Boxes
+from .layout import BoxLayout, Layout, Replicated
 from .parts import Cut, Part, cut
 from .plan import ArrayPlan, Moved, bounds_of, window
 
@@ -23,7 +25,7 @@ def carrier(itemsize: int) -> np.dtype[Any]:
 
 
 class Held:
-    """A global array of ``shape`` in a layout over ``ranks``; this rank's data is in ``views``, one a part.
+    """A global array of ``shape`` in a layout over ``ranks``, and this rank's memory of it.
 
     Parameters
     ----------
@@ -33,6 +35,8 @@ class Held:
         This rank's data. For layouts that give a rank several parts, one-dimensional, one part after the other.
     piece
         Elements a piece of the file.
+    writing
+        Whether it is to be saved: then only what this rank owns counts.
     """
 
     def __init__(
@@ -44,43 +48,76 @@ class Held:
         rank: int,
         local: npt.NDArray[Any],
         piece: int,
+        *,
+        writing: bool,
     ) -> None:
         self.piece = piece
         self.name, self.shape, self.layout, self.ranks, self.rank = name, shape, layout, ranks, rank
         self.itemsize = local.dtype.itemsize
-        self._parts: dict[int, tuple[Part, ...]] = {}
-        raw = local.view(carrier(self.itemsize)) if self.itemsize else np.empty(0, np.uint8)
-        mine = self.parts(rank)
-        expected = local_shape(mine)
+        expected = local_shape(layout, shape, ranks, rank)
         if local.shape != expected:
+            what = "an index list" if isinstance(layout, Indices) else repr(layout)[:200]
             raise Mismatch(
-                f"array {name!r}: this rank's part has shape {local.shape}, and {layout!r} of {shape} "
+                f"array {name!r}: this rank's part has shape {local.shape}, and {what} of {shape} "
                 f"over {ranks} ranks gives it {expected}"
             )
-        self.views: list[npt.NDArray[Any]] = []
-        if len(mine) == 1 and self.itemsize:
-            self.views = [raw]
+        self._parts: dict[int, tuple[Part, ...]] = {}
+        self._order: npt.NDArray[np.int64] | None = None
+        if isinstance(layout, Indices):
+            ascending, self._order = layout.order(shape, writing=writing)
+            self._parts[rank] = (Part((ascending, *((0, extent) for extent in shape[1:]))),)
+        raw = local.view(carrier(self.itemsize)) if self.itemsize else np.empty(0, np.uint8)
+        self._views: list[npt.NDArray[Any]] = []
+        if self.itemsize and not layout.flat:
+            self._views = [raw]
         elif self.itemsize:
+            mine = self.parts(rank)
             ends = np.cumsum([part.size for part in mine]).tolist()
-            self.views = [raw[end - part.size : end].reshape(part.shape) for part, end in zip(mine, ends, strict=True)]
+            self._views = [raw[end - part.size : end].reshape(part.shape) for part, end in zip(mine, ends, strict=True)]
 
     @property
     def everywhere(self) -> bool:
+        """Whether every rank holds the whole array."""
         return isinstance(self.layout, Replicated)
+
+    @property
+    def known(self) -> bool:
+        """Whether every rank knows what the others hold."""
+        return not isinstance(self.layout, Indices)
+
+    @property
+    def covers(self) -> bool:
+        """Whether the layout alone says that each element is held by one rank, or by all."""
+        return not isinstance(self.layout, Indices) and not (isinstance(self.layout, Boxes) and self.layout.partial)
+
+    @property
+    def bytes(self) -> int:
+        """Size of this rank's memory."""
+        return sum(view.nbytes for view in self._views)
+
+    @property
+    def whole(self) -> Bytes:
+        """The bytes of an array that is held everywhere."""
+        if not self._views:
+            return np.empty(0, np.uint8)
+        return np.ascontiguousarray(self._views[0]).reshape(-1).view(np.uint8)
 
     @cached_property
     def bounds(self) -> list[int] | None:
-        return None if self.everywhere else bounds_of(self.shape, self.layout.boxes(self.shape, self.ranks))
+        """Bounds of the runs of the file's order that ranks hold; see `bounds_of`."""
+        if self.everywhere or not isinstance(self.layout, BoxLayout):
+            return None
+        return bounds_of(self.shape, self.layout.boxes(self.shape, self.ranks))
 
     @property
     def moved(self) -> Moved:
         return Moved(self.shape, self.itemsize, self.piece, self.bounds, self.everywhere)
 
     def parts(self, rank: int) -> tuple[Part, ...]:
-        """Return what a rank holds."""
+        """Return what a rank holds; of `Indices` this rank alone."""
         found = self._parts.get(rank)
         if found is None:
-            found = self._parts[rank] = parts_of(self.layout, self.shape, self.ranks, rank)
+            found = self._parts[rank] = self.layout.parts(self.shape, self.ranks, rank)
         return found
 
     @cached_property
@@ -90,32 +127,43 @@ class Held:
         return (min(each[0] for each in ranges), max(each[1] for each in ranges)) if ranges else (0, 0)
 
     @cached_property
-    def flat(self) -> tuple[int, Bytes] | None:
+    def _flat(self) -> tuple[int, Bytes] | None:
         """First position and bytes of this rank's data, when it is one run of the file's order and of memory."""
-        if not (self.everywhere or self.bounds is not None) or len(self.views) != 1 or not self.views[0].size:
+        if not (self.everywhere or self.bounds is not None) or len(self._views) != 1 or not self._views[0].size:
             return None
-        view = self.views[0]
+        view = self._views[0]
         if not view.flags.c_contiguous:
             return None
         return (0 if self.everywhere else self.flat_range[0]), view.reshape(-1).view(np.uint8)
 
     def direct(self, lo: int, hi: int) -> Bytes | None:
         """Return the memory of elements ``lo`` to ``hi`` of the file's order, None when it is not one run here."""
-        if self.flat is None:
+        if self._flat is None:
             return None
-        first, memory = self.flat
+        first, memory = self._flat
         begin, end = (lo - first) * self.itemsize, (hi - first) * self.itemsize
         return memory[begin:end] if begin >= 0 and end <= len(memory) else None
 
+    def take(self, index: int, overlap: Cut) -> npt.NDArray[Any]:
+        """Return the elements of a part that lie in an overlap."""
+        if self._order is None:
+            return self._views[index][overlap.local]
+        return self._views[index][(self._order[overlap.local[0]], *overlap.local[1:])]
 
-def parts_of(layout: Layout, shape: tuple[int, ...], ranks: int, rank: int) -> tuple[Part, ...]:
-    """Return what a rank holds of an array."""
-    return tuple(Part.of(box) for box in layout.boxes(shape, ranks)[rank])
+    def fill(self, index: int, overlap: Cut, source: npt.NDArray[Any]) -> None:
+        """Set the elements of a part that lie in an overlap."""
+        if self._order is None:
+            self._views[index][overlap.local] = source
+        else:
+            self._views[index][(self._order[overlap.local[0]], *overlap.local[1:])] = source
 
 
-def local_shape(parts: Sequence[Part]) -> tuple[int, ...]:
-    """Return the shape of the array that holds these parts: that of the one part, or flat for any other number."""
-    return parts[0].shape if len(parts) == 1 else (sum(part.size for part in parts),)
+def local_shape(layout: Layout, shape: tuple[int, ...], ranks: int, rank: int) -> tuple[int, ...]:
+    """Return the shape of a rank's data."""
+    if isinstance(layout, Indices):
+        return (len(layout.indices), *shape[1:])
+    parts = layout.parts(shape, ranks, rank)
+    return (sum(part.size for part in parts),) if layout.flat else parts[0].shape
 
 
 def cuts(plan: ArrayPlan, piece: int, parts: Sequence[Part]) -> list[tuple[int, tuple[int, ...], int, Cut]]:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import abc
 import functools
 import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from .box import Box
-from .errors import Damaged, Unsupported
+from .errors import Unsupported
+from .parts import Part
 
 Shape = tuple[int, ...]
 
@@ -24,16 +26,43 @@ class Layout(Protocol):
     """
 
     kind: ClassVar[str]
+    flat: ClassVar[bool]
+    """Whether a rank's data is always one-dimensional, one part after the other, rather than of its part's shape."""
 
     def boxes(self, shape: Shape, ranks: int) -> tuple[tuple[Box, ...], ...]:
         """Return the boxes of each rank, in the order of ranks."""
+
+    def parts(self, shape: Shape, ranks: int, rank: int) -> tuple[Part, ...]:
+        """Return what a rank holds, in the order in which its memory holds it."""
+
+    def at(self, ranks: int) -> Layout:
+        """Return the layout in which to load, on ``ranks`` ranks, what was saved in this one; itself where it can be."""
 
     def to_json(self) -> dict[str, Any]:
         """Return this layout as JSON data with its ``kind``."""
 
 
+class BoxLayout(abc.ABC):
+    """What layouts have in common that give each rank one box and are good for any number of ranks."""
+
+    flat: ClassVar[bool] = False
+
+    @abc.abstractmethod
+    def boxes(self, shape: Shape, ranks: int) -> tuple[tuple[Box, ...], ...]:
+        """Return the boxes of each rank, in the order of ranks."""
+
+    def parts(self, shape: Shape, ranks: int, rank: int) -> tuple[Part, ...]:
+        """Return what a rank holds, in the order in which its memory holds it."""
+        return tuple(Part.of(box) for box in self.boxes(shape, ranks)[rank])
+
+    def at(self, ranks: int) -> Layout:
+        """Return this layout."""
+        assert isinstance(self, Layout)
+        return self
+
+
 @dataclass(frozen=True)
-class Block:
+class Block(BoxLayout):
     """Blocks of consecutive indices along one axis, or along several over a grid of processes.
 
     Along a split axis of ``n`` indices over ``g`` processes the first ``n % g`` hold ``n // g + 1``
@@ -94,7 +123,7 @@ class Block:
         axes = self.split_axes(shape)
         if self.grid is not None and math.prod(self.grid) == ranks:
             return self.grid
-        return _dims_create(tuple(shape[axis] for axis in axes), ranks)
+        return dims_create(tuple(shape[axis] for axis in axes), ranks)
 
     def coords(self, shape: Shape, ranks: int, rank: int) -> tuple[int, ...]:
         """Return the place of a rank in the grid of `grid_for`."""
@@ -131,7 +160,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Replicated:
+class Replicated(BoxLayout):
     """Every rank holds the whole array, with the same content; that is checked when it is saved."""
 
     kind: ClassVar[str] = "replicated"
@@ -146,26 +175,6 @@ class Replicated:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Replicated:
         return cls()
-
-
-READERS: dict[str, Callable[[Mapping[str, Any]], Layout]] = {
-    Block.kind: Block.from_json,
-    Replicated.kind: Replicated.from_json,
-}
-
-
-def layout_from_json(data: Mapping[str, Any]) -> Layout:
-    """Return the layout that `Layout.to_json` described.
-
-    Raises
-    ------
-    Damaged
-        When the kind is unknown or the description malformed.
-    """
-    try:
-        return READERS[data["kind"]](data)
-    except (KeyError, TypeError, ValueError) as error:
-        raise Damaged(f"the layout {data!r} is unknown or malformed ({error})") from None
 
 
 def split(count: int, parts: int) -> list[int]:
@@ -188,7 +197,7 @@ def _block_boxes(layout: Block, shape: Shape, ranks: int) -> tuple[tuple[Box, ..
 
 
 @functools.lru_cache(maxsize=1024)
-def _dims_create(shape: Shape, ranks: int) -> tuple[int, ...]:
+def dims_create(shape: Shape, ranks: int) -> tuple[int, ...]:
     volume = math.prod(shape)
 
     def cost(grid: tuple[int, ...]) -> tuple[float, ...]:

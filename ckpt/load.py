@@ -16,9 +16,9 @@ from .drivers import Input, open_input
 from .errors import Mismatch
 from .group import Group
 from .h5file import Content, read_content
-from .held import Held, local_shape, parts_of
+from .held import Held, local_shape
 from .items import ArraySpec, Kind
-from .layout import Layout
+from .layout import Block, Layout
 from .manifest import ArrayEntry, Manifest
 from .plan import BLOCK
 from .save import SLOWEST
@@ -108,7 +108,7 @@ class Loaded:
         spec = self._spec(name, "array")
         assert spec.shape is not None and spec.layout is not None
         ready = self._ready.get(name)
-        wanted = layout if layout is not None else ready[0] if ready is not None else spec.layout
+        wanted = layout if layout is not None else ready[0] if ready is not None else spec.layout.at(self._group.size)
         if ready is not None and _same(ready[0], wanted, spec.shape, self._group.size):
             del self._ready[name]
             return ready[1]
@@ -149,7 +149,9 @@ class Loaded:
                     layout = layouts[entry.name]
                     local = _memory(entry, layout, group.size, group.rank)
                     memory.append(local)
-                    held.append(Held(entry.name, entry.shape, layout, group.size, group.rank, local, entry.piece))
+                    held.append(
+                        Held(entry.name, entry.shape, layout, group.size, group.rank, local, entry.piece, writing=False)
+                    )
             group.agree(trouble.error, f"loading {self.path}")
             self._watchdog.extend(sum(each.nbytes for each in memory) / SLOWEST)
             source: Input | None = None
@@ -199,7 +201,7 @@ def load(
     with watchdog.watch(f"loading {path}", deadline):
         content = open_content(group, path)
         found = Loaded(path, content, group, watchdog, deadline, driver)
-        chosen = {each.name: each.layout for each in content.manifest.arrays}
+        chosen = {each.name: each.layout.at(group.size) for each in content.manifest.arrays}
         asked = dict(layouts or {})
         for name in [*asked, *(arrays if arrays is not None else ())]:
             if name not in chosen:
@@ -217,19 +219,21 @@ def _memory(entry: ArrayEntry, layout: Layout, ranks: int, rank: int) -> npt.NDA
 
     That lets whole pieces be read into place without a copy where the file is read unbuffered.
     """
-    parts = parts_of(layout, entry.shape, ranks, rank)
-    shape = local_shape(parts)
+    shape = local_shape(layout, entry.shape, ranks, rank)
     size = int(np.prod(shape, dtype=np.int64)) * entry.dtype.itemsize
     if size < BLOCK:
         return np.empty(shape, entry.dtype)
     raw = np.empty(size + 2 * BLOCK, np.uint8)
+    parts = layout.parts(entry.shape, ranks, rank)
     first = entry.offset + min(part.flat_range(entry.shape)[0] for part in parts if part.size) * entry.dtype.itemsize
     skip = (first - raw.ctypes.data) % BLOCK
     return raw[skip : skip + size].view(entry.dtype).reshape(shape)
 
 
 def _same(one: Layout, other: Layout, shape: tuple[int, ...], ranks: int) -> bool:
-    return one == other or (type(one) is type(other) and one.boxes(shape, ranks) == other.boxes(shape, ranks))
+    if one == other:
+        return True
+    return isinstance(one, Block) and isinstance(other, Block) and one.boxes(shape, ranks) == other.boxes(shape, ranks)
 
 
 def describe_difference(name: str, saved: ArraySpec, shape: tuple[int, ...], dtype: np.dtype[Any]) -> str | None:

@@ -14,8 +14,9 @@ import xxhash
 
 from . import dtypes
 from .errors import CheckpointError, Damaged, UnknownVersion
-from .layout import Layout, layout_from_json
+from .layout import Layout
 from .plan import piece_count
+from .registry import layout_from_json
 
 FORMAT = "dmr-checkpoint"
 VERSION = 1

@@ -12,9 +12,49 @@ import numpy.typing as npt
 
 from .box import Box
 
-Axis = tuple[int, int] | npt.NDArray[np.int64]
-"""Global indices along one axis: a half-open range, or an ascending array."""
 Selector = slice | npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class CyclicAxis:
+    """The indices of one of ``count`` processes that take turns of ``block`` indices out of ``extent``."""
+
+    extent: int
+    block: int
+    count: int
+    place: int
+
+    def __len__(self) -> int:
+        return self.find(self.extent)
+
+    def find(self, index: int) -> int:
+        """Return how many of its indices are less than ``index``."""
+        cycles, rest = divmod(index, self.block * self.count)
+        return cycles * self.block + min(max(rest - self.place * self.block, 0), self.block)
+
+    def positions(self, begin: int, end: int) -> npt.NDArray[np.int64]:
+        """Return the indices number ``begin`` to ``end``."""
+        number = np.arange(begin, end, dtype=np.int64)
+        return number // self.block * (self.block * self.count) + self.place * self.block + number % self.block
+
+
+Axis = tuple[int, int] | CyclicAxis | npt.NDArray[np.int64]
+"""Global indices along one axis: a half-open range, blocks in turn, or an ascending array."""
+
+
+def axis_length(axis: Axis) -> int:
+    """Return the number of indices."""
+    return axis[1] - axis[0] if isinstance(axis, tuple) else len(axis)
+
+
+def axis_range(axis: Axis) -> tuple[int, int]:
+    """Return the first index and one past the last. The axis must not be empty."""
+    if isinstance(axis, tuple):
+        return axis
+    if isinstance(axis, CyclicAxis):
+        first, last = axis.positions(0, 1), axis.positions(len(axis) - 1, len(axis))
+        return int(first[0]), int(last[0]) + 1
+    return int(axis[0]), int(axis[-1]) + 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,27 +69,19 @@ class Part:
 
     @cached_property
     def shape(self) -> tuple[int, ...]:
-        return tuple(axis[1] - axis[0] if isinstance(axis, tuple) else len(axis) for axis in self.axes)
+        return tuple(map(axis_length, self.axes))
 
     @property
     def size(self) -> int:
         return math.prod(self.shape)
 
-    @property
-    def hull(self) -> Box:
-        """The smallest box around this part. The part must not be empty."""
-        return Box(
-            tuple(axis[0] if isinstance(axis, tuple) else int(axis[0]) for axis in self.axes),
-            tuple(axis[1] if isinstance(axis, tuple) else int(axis[-1]) + 1 for axis in self.axes),
-        )
-
     def flat_range(self, shape: tuple[int, ...]) -> tuple[int, int]:
         """Return the range of C-order positions in the global array outside of which this part has nothing."""
         if not self.size:
             return 0, 0
-        hull = self.hull
         first = last = 0
-        for extent, lo, hi in zip(shape, hull.lo, hull.hi, strict=True):
+        for extent, axis in zip(shape, self.axes, strict=True):
+            lo, hi = axis_range(axis)
             first, last = first * extent + lo, last * extent + hi - 1
         return first, last + 1
 
@@ -80,13 +112,16 @@ def cut(part: Part, box: Box) -> Cut | None:
             selector = slice(begin - lo, end - lo)
             shape.append(end - begin)
         else:
-            begin, end = (int(each) for each in np.searchsorted(axis, (lo, hi)))
+            if isinstance(axis, CyclicAxis):
+                begin, end = axis.find(lo), axis.find(hi)
+            else:
+                begin, end = (int(each) for each in np.searchsorted(axis, (lo, hi)))
             if begin >= end:
                 return None
             local.append(slice(begin, end))
-            first, last = int(axis[begin]) - lo, int(axis[end - 1]) - lo
-            run = last - first == end - begin - 1
-            selector = slice(first, last + 1) if run else axis[begin:end] - lo
+            chosen = axis.positions(begin, end) if isinstance(axis, CyclicAxis) else axis[begin:end]
+            first, last = int(chosen[0]) - lo, int(chosen[-1]) - lo
+            selector = slice(first, last + 1) if last - first == end - begin - 1 else chosen - lo
             shape.append(end - begin)
         inside.append(selector)
     return Cut(tuple(local), tuple(inside), tuple(shape))

@@ -40,7 +40,7 @@ class Described:
 
     @property
     def local_bytes(self) -> int:
-        return sum(view.nbytes for each in self.held for view in each.views)
+        return sum(each.bytes for each in self.held)
 
 
 def describe(items: State, info: Any, ranks: int, rank: int) -> Described:
@@ -65,7 +65,7 @@ def describe(items: State, info: Any, ranks: int, rank: int) -> Described:
             local = dtypes.check(item.local, name)
             shape = tuple(int(n) for n in item.shape)
             piece = elements_per_piece(local.dtype.itemsize)
-            found.held.append(Held(name, shape, item.layout, ranks, rank, local, piece))
+            found.held.append(Held(name, shape, item.layout, ranks, rank, local, piece, writing=True))
             entry = ArrayEntry(name, h5file.dataset_name(name), shape, local.dtype, item.layout, 0, piece, first)
             found.entries.append(entry)
             first += entry.pieces
@@ -92,21 +92,16 @@ def check_agreement(group: Group, step: int, described: Described, trouble: Trou
     if not all(same_everywhere(group, [names])):
         _name_difference(group, [what for what, _ in named])
     numbers = [digest(content) for _, content in named]
-    copies = [each for each in described.held if each.everywhere and _has_content(each)]
+    copies = [each for each in described.held if each.everywhere and each.bytes]
     with trouble:
         for each in copies:
-            numbers.append(digest(np.ascontiguousarray(each.views[0]).reshape(-1).view(np.uint8)))
+            numbers.append(digest(each.whole))
     group.agree(trouble.error, "comparing replicated arrays")
     labels = [what for what, _ in named] + [f"the content of the replicated array {each.name!r}" for each in copies]
     same = same_everywhere(group, numbers)
     if not all(same):
         place = same.index(False)
         _raise_difference(group, labels[place], numbers[place])
-
-
-def _has_content(each: Held) -> bool:
-    """Whether an array has any content to compare."""
-    return bool(each.views) and each.views[0].size > 0
 
 
 def _raise_difference(group: Group, what: str, mine: int) -> None:

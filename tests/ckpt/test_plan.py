@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from dmr.ckpt import Block, Box, Replicated, Unsupported
 from dmr.ckpt.held import Held, cuts
-from dmr.ckpt.layout import layout_from_json
 from dmr.ckpt.parts import Part, cut, get, put
 from dmr.ckpt.plan import BLOCK, PIECE, ROUND, bounds_of, elements_per_piece, plan, rounds, window
+from dmr.ckpt.registry import layout_from_json
 
 shapes = st.lists(st.integers(0, 9), min_size=1, max_size=4).map(tuple)
 ranks = st.integers(1, 9)
@@ -130,7 +130,16 @@ def test_every_element_has_one_owner_and_reaches_it(
     for rank in range(count):
         held.append(
             [
-                Held("x", shape, layout, count, rank, np.zeros(box(layout, shape, rank).shape, f"V{size}"), piece)
+                Held(
+                    "x",
+                    shape,
+                    layout,
+                    count,
+                    rank,
+                    np.zeros(box(layout, shape, rank).shape, f"V{size}"),
+                    piece,
+                    writing=True,
+                )
                 for (shape, size), layout, piece in zip(arrays, layouts, pieces, strict=True)
             ]
         )

@@ -115,7 +115,7 @@ def main() -> None:
     # The file system
     for rank in range(COMM.size):
         with broken(os, "pwrite", rank, full):
-            saving(StorageError, rank, f"rank {rank}: saving")
+            saving(StorageError, rank, "No space left on device")
         with broken(os, "fsync", rank, OSError(122, "Disk quota exceeded")):
             saving(StorageError, rank, "Disk quota exceeded")
         with broken(dmr.ckpt.save, "open_output", rank, PermissionError(13, "Permission denied")):
