@@ -21,7 +21,7 @@ STARTABLE = frozenset({"", "none", "null", "priority", "resources"})
 
 MARGIN = 60.0
 """Seconds that are left free before a waiting job's turn."""
-PLANNED = 100
+PLANNED = 20
 """How many waiting jobs are given their place before a new job's wait is told."""
 
 
@@ -206,17 +206,20 @@ class Outlook:
         """Return the idle nodes that no waiting job could use before ``until``."""
         if self.now.head is None or until <= self.now.shadow - MARGIN:
             return self.room
-        return min(self.room, max(0, self.now.extra))
+        return min(self.room, self.survey.planned.least(self.survey.cluster.time, until + MARGIN - self.time))
 
     def limit(self, nodes: int) -> float | None:
         """Return the longest time limit, in seconds, with which a new job of this size delays no waiting job.
 
         None for no bound. A little is left for the scheduler to find the job before it no longer fits.
         """
-        if self.now.head is None or nodes <= self.now.extra or self.now.shadow == math.inf:
+        if self.now.head is None:
             return None
-        left = self.now.shadow - self.time
-        return max(0.0, left - max(MARGIN, 0.02 * left))
+        end = self.survey.planned.until(nodes)
+        if end == math.inf:
+            return None
+        left = end - self.time
+        return max(1.0, left - max(MARGIN, 0.02 * left))
 
     def wait_at_least(self, nodes: int, duration: float = 0.0) -> float:
         """Return a lower bound on the seconds until a new job of this size could start.
@@ -226,11 +229,21 @@ class Outlook:
         """
         return max(0.0, self.survey.planned.earliest(nodes, duration) - self.time)
 
-    def wait_without(self, job: JobView) -> float:
-        """Return the seconds until a blocked job starts without our help, at the latest; inf if never."""
-        if self.now.head is not None and self.now.head.job == job.job:
-            return max(0.0, self.now.shadow - self.time)
-        when, _ = shadow_time(self.now.room, self.survey.all_releases, job.nodes)
+    def wait_without(self, job: JobView, done: float = math.inf) -> float:
+        """Return the seconds until a blocked job starts without our help, at the latest; inf if never.
+
+        Parameters
+        ----------
+        done
+            When this run expects to end, which may be long before its limit.
+        """
+        releases = self.survey.all_releases
+        own = next((each for each in self.survey.running if each.job == self.job), None)
+        if own is not None and (own.end is None or done < own.end):
+            limit = math.inf if own.end is None else own.end
+            releases = [*releases, (done, own.nodes)]
+            releases.remove((limit, own.nodes))
+        when, _ = shadow_time(self.now.room, releases, job.nodes)
         return max(0.0, when - self.time)
 
     def waits_seen(self, nodes: int) -> list[float]:

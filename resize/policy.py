@@ -82,8 +82,16 @@ class Named:
 
 
 _BUILT_IN: dict[str, str] = {
+    "cheapest": "goals:Cheapest",
+    "deadline": "goals:Deadline",
+    "dmr": "simple:Dmr",
+    "efficiency": "goals:Efficiency",
+    "energy": "goals:Energy",
     "queue": "queue:Queue",
+    "round": "simple:Round",
+    "schedule": "simple:Schedule",
     "static": "simple:Static",
+    "window": "goals:Window",
 }
 
 
@@ -159,6 +167,8 @@ def _build(make: Callable[..., Any], options: dict[str, Any], what: str) -> Any:
         options.pop("rules")
     try:
         return make(**options)
+    except PolicyError as error:
+        raise PolicyError(f"policy {what}: {error}") from None
     except (TypeError, ValueError) as error:
         raise PolicyError(f"can't make the policy {what} with options {sorted(options)}: {error}") from error
 

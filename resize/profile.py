@@ -83,6 +83,10 @@ class Profile:
             index += 1
         return found
 
+    def until(self, nodes: int) -> float:
+        """Return until when so many nodes are free from the beginning; inf if for ever."""
+        return next((when for when, free in zip(self.times, self.free, strict=True) if free < nodes), math.inf)
+
     def _split(self, when: float) -> int:
         index = bisect_right(self.times, when) - 1
         if index < 0:

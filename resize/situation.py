@@ -28,7 +28,7 @@ class Rules:
     margin
         A change for speed has to bring at least this many times what it costs, beyond its cost.
     preferred
-        The size that is returned to where nothing speaks for another.
+        The size that serves best; beyond it a run does not grow while others wait.
     max_resizes
         After so many changes of size the run keeps the one it has; None for no bound.
     max_node_hours

@@ -8,18 +8,25 @@ from dataclasses import dataclass
 
 from ..policy import Glance, Proposal
 from ..situation import Rules, Situation
+from ..view import JobView
 
 
 @dataclass(frozen=True)
 class Queue:
     """Gives way to waiting jobs, takes nodes that nobody waits for.
 
-    It shrinks by the least that lets the highest-priority waiting job start that a shrink can help, if
-    that job would otherwise wait longer than the change takes. It grows into idle nodes that no waiting
-    job could use before this run would be done, to the size that ends first, if that brings more than
-    it costs.
+    It shrinks by the least that lets the highest-priority waiting job start that a shrink can help, if that job
+    gains more time by it than this run loses. It grows into idle nodes that no waiting job could use before this run
+    would be done, to the size that ends first, if that brings more than it costs; while others wait, not beyond the
+    preferred size. It leaves a size that was measured to be slower than a smaller one.
+
+    Attributes
+    ----------
+    worth
+        How many seconds of this run it gives for one second that a waiting job starts earlier.
     """
 
+    worth: float = 1.0
     rules: Rules = Rules()
     name: str = "queue"
 
@@ -33,27 +40,28 @@ class Queue:
     def propose(self, situation: Situation) -> Proposal:
         remarks: dict[int, str] = {}
         shrink = self._give_way(situation, remarks)
-        return shrink if shrink is not None else self._grow(situation, remarks)
+        return shrink if shrink is not None else self._fastest(situation, remarks)
+
+    # -- giving way
 
     def _give_way(self, situation: Situation, remarks: dict[int, str]) -> Proposal | None:
         run, outlook = situation.run, situation.outlook
         found = outlook.helped(run.nodes, situation.sizes)
         if found is None:
-            for size in situation.sizes:
-                if size < run.nodes:
-                    remarks[size] = "lets no waiting job start"
+            if situation.detailed:
+                remarks.update({each: "lets no waiting job start" for each in situation.sizes if each < run.nodes})
             return None
         job, size = found
-        for other in (each for each in situation.sizes if each < run.nodes and each != size):
-            remarks[other] = f"job {job.job} starts with less given" if other < size else "lets no waiting job start"
-        cost = situation.cost(size).total
-        saved = outlook.wait_without(job) - cost
-        left = situation.seconds_left(run.nodes)
-        if left is not None and left.value <= cost:
-            remarks[size] = "this run ends sooner than the change would take"
-            return None
+        if situation.detailed:
+            for other in (each for each in situation.sizes if each < run.nodes and each != size):
+                early = "lets no waiting job start" if other > size else f"job {job.job} starts with less given"
+                remarks[other] = early
+        saved, lost = self._saved(situation, job, size), self._lost(situation, job, size)
         if saved <= 0:
             remarks[size] = f"job {job.job} starts by itself before the change would be done"
+            return None
+        if self.worth * saved <= lost:
+            remarks[size] = f"job {job.job} would start {saved:.0f} s earlier, this run would lose {lost:.0f} s"
             return None
         hasty = f"{saved:.0f} s earlier" if math.isfinite(saved) else "now instead of at a time unknown"
         return Proposal(
@@ -63,38 +71,70 @@ class Queue:
             remarks=remarks,
         )
 
-    def _grow(self, situation: Situation, remarks: dict[int, str]) -> Proposal:
+    def _saved(self, situation: Situation, job: JobView, size: int) -> float:
+        """Return how much earlier the job starts, seconds."""
+        left = situation.seconds_left(situation.run.nodes)
+        done = math.inf if left is None else situation.run.time + left.value
+        change = situation.cost(size)
+        return situation.outlook.wait_without(job, done) - change.save - change.lost
+
+    def _lost(self, situation: Situation, job: JobView, size: int) -> float:
+        """Return by how much this run ends later, seconds: it is slower until the job's limit, then grows again."""
+        run, change = situation.run, situation.cost(size).total
+        here, there = situation.seconds_left(run.nodes), situation.seconds_left(size)
+        if here is None or there is None:
+            return change
+        lost = change + max(0.0, there.value - here.value)
+        if job.time_limit is not None and there.value > 0:
+            lost = min(lost, 2 * change + job.time_limit * max(0.0, 1 - here.value / there.value))
+        if run.end is not None and here.value <= run.end - run.time < there.value + change:
+            lost += change + situation.outlook.wait_at_least(size)
+        return lost
+
+    # -- being fast
+
+    def _fastest(self, situation: Situation, remarks: dict[int, str]) -> Proposal:
         run, best = situation.run, None
-        for size in (each for each in situation.sizes if each > run.nodes):
-            if not situation.detailed and situation.beside(size) > situation.outlook.room:
+        for size in situation.sizes:
+            if size == run.nodes or (size < run.nodes and size not in situation.speed.samples):
+                continue
+            if not situation.detailed and size > run.nodes and situation.beside(size) > situation.outlook.room:
                 continue
             refusal = self._refuse(situation, size)
             if refusal:
-                remarks[size] = refusal
+                remarks[size] = refusal if size > run.nodes else remarks.get(size, refusal)
                 continue
-            gain = situation.row(size).gain
+            gain = situation.if_free(size).gain
             if best is None or gain is None or gain > best[1]:
                 best = (size, math.inf if gain is None else gain)
         if best is None:
-            why = "no larger size pays or is free" if run.nodes < situation.sizes[-1] else "at the largest size"
+            why = "no other size pays or is free" if run.nodes < situation.sizes[-1] else "at the largest size"
             return Proposal(run.nodes, why, cancel=run.pending is not None, remarks=remarks)
         size, gain = best
         pays = f"ends {gain:.0f} s sooner" if math.isfinite(gain) else "what it brings is not yet measured"
+        if size < run.nodes:
+            return Proposal(size, f"measured to be faster; {pays}", cancel=run.pending is not None, remarks=remarks)
         reason = f"{situation.beside(size)} nodes are idle that nobody waits for; {pays}"
         return Proposal(size, reason, remarks=remarks, limit=situation.outlook.limit(situation.beside(size)))
 
     def _refuse(self, situation: Situation, size: int) -> str:
         outlook, need = situation.outlook, situation.beside(size)
         row = situation.if_free(size) if need <= outlook.room else situation.row(size)
-        done = math.inf if row.finish is None else row.finish
-        if need > outlook.unwanted(done):
+        if size > situation.run.nodes:
+            done = math.inf if row.finish is None else row.finish
             if need > situation.cluster.idle:
                 return f"needs {need} idle nodes, there are {situation.cluster.idle}"
-            return f"needs {need} idle nodes that nobody waits for, there are {outlook.unwanted(done)}"
-        if situation.is_chain(size) and outlook.waiting:
-            return "the run would have to leave its nodes first, and others wait"
+            if need > outlook.unwanted(done):
+                return f"needs {need} idle nodes that nobody waits for, there are {outlook.unwanted(done)}"
+            if situation.is_chain(size) and outlook.waiting:
+                return "the run would have to leave its nodes first, and others wait"
+            preferred = self.rules.preferred
+            if preferred is not None and size > max(preferred, situation.run.nodes) and outlook.now.head is not None:
+                return f"beyond the preferred {preferred} nodes while others wait"
         if row.gain is None or row.gain_error is None or row.cost is None:
-            return ""
+            return "" if size > situation.run.nodes else "not known to be faster"
         if row.gain <= self.rules.margin * row.cost:
             return f"brings {row.gain:.0f} s, too little beside a cost of {row.cost:.0f} s"
+        if row.gain <= row.gain_error and size <= situation.speed.largest:
+            return f"brings {row.gain:.0f} s, less than the uncertainty of {row.gain_error:.0f} s"
         return ""
