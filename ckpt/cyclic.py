@@ -18,8 +18,8 @@ from .parts import Axis, CyclicAxis, Part
 class BlockCyclic:
     """Blocks dealt out in turn over a grid of processes: ScaLAPACK's layout, with its first block on process 0.
 
-    A rank's data is the array of its blocks side by side in their order, as ScaLAPACK keeps it locally. Ranks are placed
-    in the grid in C order (BLACS' ``Row``).
+    A rank's data is the array of its blocks side by side in their order, as ScaLAPACK keeps it locally. Ranks are
+    placed in the grid in C order (BLACS' ``Row``).
 
     Parameters
     ----------

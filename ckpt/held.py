@@ -146,16 +146,15 @@ class Held:
 
     def take(self, index: int, overlap: Cut) -> npt.NDArray[Any]:
         """Return the elements of a part that lie in an overlap."""
-        if self._order is None:
-            return self._views[index][overlap.local]
-        return self._views[index][(self._order[overlap.local[0]], *overlap.local[1:])]
+        found: npt.NDArray[Any] = self._views[index][self._place(overlap)]
+        return found
 
     def fill(self, index: int, overlap: Cut, source: npt.NDArray[Any]) -> None:
         """Set the elements of a part that lie in an overlap."""
-        if self._order is None:
-            self._views[index][overlap.local] = source
-        else:
-            self._views[index][(self._order[overlap.local[0]], *overlap.local[1:])] = source
+        self._views[index][self._place(overlap)] = source
+
+    def _place(self, overlap: Cut) -> tuple[Any, ...]:
+        return overlap.local if self._order is None else (self._order[overlap.local[0]], *overlap.local[1:])
 
 
 def local_shape(layout: Layout, shape: tuple[int, ...], ranks: int, rank: int) -> tuple[int, ...]:

@@ -19,8 +19,8 @@ from .parts import Part
 class Indices:
     """Rows by their global index along the first axis; each rank names its own, in any order.
 
-    Several ranks may hold a row (ghosts); exactly one of them owns it, and its copy is what is saved. A load fills ghosts
-    too. Loaded without a list, the array comes in blocks.
+    Several ranks may hold a row (ghosts); exactly one of them owns it, and its copy is what is saved. A load fills
+    ghosts too. Loaded without a list, the array comes in blocks.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class Indices:
         """
         if not shape:
             raise Unsupported("Indices names rows, and a 0-d array has none")
-        rows = np.flatnonzero(self.owned) if writing else np.arange(len(self.indices))
+        rows = np.flatnonzero(np.asarray(self.owned)) if writing else np.arange(len(self.indices))
         order = rows[np.argsort(self.indices[rows], kind="stable")]
         ascending = self.indices[order]
         if len(ascending) and not 0 <= ascending[0] <= ascending[-1] < shape[0]:

@@ -64,8 +64,8 @@ def _counts_boxes(layout: Counts, shape: Shape, ranks: int) -> tuple[tuple[Box, 
         raise Unsupported(f"Counts(axis={layout.axis}) can't split an array of shape {shape}")
     if len(layout.counts) != ranks or sum(layout.counts) != shape[axis]:
         raise Mismatch(
-            f"Counts has {len(layout.counts)} numbers with sum {sum(layout.counts)}; for {shape} on {ranks} ranks it takes "
-            f"{ranks} numbers with sum {shape[axis]}"
+            f"Counts has {len(layout.counts)} numbers with sum {sum(layout.counts)}; for {shape} on {ranks} ranks "
+            f"it takes {ranks} numbers with sum {shape[axis]}"
         )
     found = []
     begin = 0
@@ -81,8 +81,8 @@ def _counts_boxes(layout: Counts, shape: Shape, ranks: int) -> tuple[tuple[Box, 
 class Boxes:
     """Any set of boxes for each rank, such as the patches of an adaptive mesh.
 
-    A rank's data is one-dimensional: its boxes one after the other, each in C order; `views` gives them their shapes. No
-    two boxes may overlap. Loaded on another number of ranks, the boxes are dealt out whole, in their order, so that
+    A rank's data is one-dimensional: its boxes one after the other, each in C order; `views` gives them their shapes.
+    No two boxes may overlap. Loaded on another number of ranks, the boxes are dealt out whole, in their order, so that
     ranks get about the same number of elements.
 
     Parameters

@@ -36,7 +36,7 @@ class Layout(Protocol):
         """Return what a rank holds, in the order in which its memory holds it."""
 
     def at(self, ranks: int) -> Layout:
-        """Return the layout in which to load, on ``ranks`` ranks, what was saved in this one; itself where it can be."""
+        """Return the layout in which to load on ``ranks`` ranks what was saved in this one; itself where it can be."""
 
     def to_json(self) -> dict[str, Any]:
         """Return this layout as JSON data with its ``kind``."""

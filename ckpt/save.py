@@ -15,7 +15,7 @@ import numpy as np
 from . import dtypes, h5file, rng, values
 from .commit import Staging, clear_bad, describe_space, file_name, prune, sync_file
 from .drivers import Output, open_output
-from .errors import Fenced, Mismatch, StorageError, Unsupported
+from .errors import CheckpointError, Fenced, Mismatch, StorageError, Unsupported
 from .group import Group, same_everywhere
 from .held import Held
 from .items import ArrayItem, RngItem, Saved, State, ValueItem
@@ -65,7 +65,11 @@ def describe(items: State, info: Any, ranks: int, rank: int) -> Described:
             local = dtypes.check(item.local, name)
             shape = tuple(int(n) for n in item.shape)
             piece = elements_per_piece(local.dtype.itemsize)
-            found.held.append(Held(name, shape, item.layout, ranks, rank, local, piece, writing=True))
+            try:
+                found.held.append(Held(name, shape, item.layout, ranks, rank, local, piece, writing=True))
+            except CheckpointError as error:
+                said = str(error)
+                raise type(error)(said if said.startswith("array ") else f"array {name!r}: {said}") from None
             entry = ArrayEntry(name, h5file.dataset_name(name), shape, local.dtype, item.layout, 0, piece, first)
             found.entries.append(entry)
             first += entry.pieces

@@ -133,7 +133,7 @@ class Assembly:
             if len(rows):
                 shape = (len(rows), *box.shape[1:])
                 end = begin + math.prod(shape) * self.its.itemsize
-                inside = (rows, *(slice(0, extent) for extent in box.shape[1:]))
+                inside: tuple[Selector, ...] = (rows, *(slice(0, extent) for extent in box.shape[1:]))
                 part = source[begin:end].view(self.elements.dtype).reshape(shape)
                 self._add(first, box.shape, inside, part)
                 begin = end
@@ -465,7 +465,7 @@ def _ask_for_rows(
                     rows, places[rank] = _read_rows(source, places[rank])
                     inner = box.shape[1:]
                     if len(rows):
-                        inside = (rows, *(slice(0, extent) for extent in inner))
+                        inside: tuple[Selector, ...] = (rows, *(slice(0, extent) for extent in inner))
                         overlaps.append((first, box.shape, inside, (len(rows), *inner)))
                     first += box.size
                 found[rank, array, piece] = overlaps

@@ -18,3 +18,9 @@ def test_all_pairs_both_drivers(on_ranks, tmp_path: Path) -> None:
     assert out["pairs"] == 36
     if drivers == "direct":
         pytest.skip("h5py has no MPI here: the driver direct was tested alone")
+
+
+def test_irregular_layouts(on_ranks, tmp_path: Path) -> None:
+    """Block-cyclic, boxes, counts and index lists, each into each of the others."""
+    out = json.loads(on_ranks(4, "layouts.py", tmp_path, "direct", timeout=120).stdout)
+    assert out["arrays"] > 500
