@@ -47,7 +47,7 @@ class Allocation:
 class Launch:
     """One start of the application's ranks.
 
-    ``environment`` is added to the inherited one. ``log`` is the file that the ranks' output is appended
+    ``prefix`` goes before the command on each rank, and becomes it. ``environment`` is added to the inherited one. ``log`` is the file that the ranks' output is appended
     to beside the launcher's own standard output; None to inherit both streams.
     """
 
@@ -56,6 +56,7 @@ class Launch:
     environment: Mapping[str, str]
     folder: Path
     log: Path | None = None
+    prefix: Sequence[str] = ()
 
 
 class Ranks(Protocol):

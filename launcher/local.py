@@ -78,7 +78,7 @@ class LocalEngine:
         flavour = self.flavour(launch)
         environ = {**self._environ, **launch.environment}
         environ |= flavour.environment(environ)
-        argv = flavour.argv(launch.command, launch.allocation, local=True)
+        argv = flavour.argv([*launch.prefix, *launch.command], launch.allocation, local=True)
         return ProcessRanks(argv, environ, launch.folder, launch.log)
 
     def resize_in_place(self, allocation: Allocation, nodes: int) -> Allocation:

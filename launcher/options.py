@@ -38,6 +38,7 @@ class RunOptions:
     max_restarts: int = 3
     max_generations: int = 1000
     after_handover: str = "cancel"
+    telemetry: bool = True
 
     @property
     def rigid(self) -> bool:

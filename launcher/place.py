@@ -12,6 +12,7 @@ from .engine import Allocation, Engine, EngineError, Launch, ShrinkRefused
 from .hooks import reached
 from .options import RunOptions
 from .rundir import Generation
+from .telemetry.start import prefix as sampler
 
 
 class Place:
@@ -98,6 +99,7 @@ class Place:
             {**generation.environment(), **self.options.application_environment()},
             Path(self.options.folder),
             account.run.folder / "logs" / f"{account.number:04d}.out",
+            prefix=sampler() if self.options.telemetry else (),
         )
         failed: str | None = None
         try:

@@ -28,6 +28,7 @@ import errno
 import json
 import os
 import secrets
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -364,6 +365,12 @@ class RunDir:
 
     def read_failure(self, generation: int) -> dict[str, Any] | None:
         return _read_json(self.folder / "failure" / f"{generation:04d}.json")
+
+
+def waits_folder(token: str) -> Path:
+    """Return where the ranks of one node leave the seconds that they waited, a file a process; on the node itself."""
+    memory = Path("/dev/shm")
+    return (memory if memory.is_dir() else Path(tempfile.gettempdir())) / f"dmr-waits-{os.getuid()}-{token}"
 
 
 def new_token() -> str:

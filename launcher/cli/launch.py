@@ -79,6 +79,7 @@ class _Every(click.ParamType):
     type=click.Choice(["cancel", "exit"]),
     help="When the run goes on in another job: cancel this one, or exit 0.  [default: cancel in a batch job]",
 )
+@click.option("--telemetry/--no-telemetry", default=True, help="Sample processors, memory and I/O.  [default: yes]")
 @click.option("--dry-run", is_flag=True, help="Tell what would be done, and do nothing.")
 @click.option("-q", "--quiet", is_flag=True, help="Tell only of trouble.")
 @click.option("-v", "--verbose", is_flag=True, help="Tell every decision.")
@@ -124,7 +125,7 @@ def _fresh(command: tuple[str, ...], given: dict[str, Any], console: Console) ->
         query_interval=max(1.0, given["query_interval"]), engine=given["engine"], mpi=given["mpi"],
         local_nodes=given["local_nodes"], checkpoint_every=given["checkpoint_every"], keep=given["keep"],
         driver=given["driver"], grace=given["grace"], max_restarts=given["max_restarts"],
-        max_generations=given["max_generations"], after_handover=after,
+        max_generations=given["max_generations"], after_handover=after, telemetry=given["telemetry"],
     )  # fmt: skip
     engine = make_engine(options)
     allocation = engine.allocation()

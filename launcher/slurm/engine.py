@@ -180,7 +180,7 @@ class SlurmEngine:
         environ |= flavour.environment(environ)
         self._starts += 1
         label = f"dmr-{os.getpid()}-{self._starts}"
-        argv = flavour.argv(launch.command, launch.allocation, label=label)
+        argv = flavour.argv([*launch.prefix, *launch.command], launch.allocation, label=label)
         sweep = sweeper(self.commands, self._raw, label)
 
         def ask() -> bool:
