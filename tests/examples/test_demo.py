@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+from dmr.launcher.cluster.tools import missing as missing_slurm
 from dmr.launcher.history import GenerationRecord, History
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -56,10 +58,8 @@ def test_the_picture(timeline: ModuleType, tmp_path: Path) -> None:
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
-def history(*sizes: int, why: str = "finished") -> History:
-    records = [GenerationRecord(number, "t", nodes, 0.0, why="shrink") for number, nodes in enumerate(sizes, 1)]
-    last = records.pop()
-    return History((*records, GenerationRecord(last.number, "t", last.nodes, 0.0, why=why)))
+def history(*sizes: int) -> History:
+    return History(tuple(GenerationRecord(number, "t", nodes, 0.0) for number, nodes in enumerate(sizes, 1)))
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,6 @@ def history(*sizes: int, why: str = "finished") -> History:
         (history(4, 2, 6), 0.0, []),
         (history(4, 2, 6), 1e-16, ["the same bits as at a fixed size"]),
         (history(4, 2, 4), 0.0, ["at least three sizes (they were [4, 2, 4])"]),
-        (history(4, 2, 6, why="failed"), 0.0, ["the run finished"]),
     ],
 )
 def test_the_verdict(
@@ -90,6 +89,24 @@ def test_the_verdict(
 def test_a_missing_result_is_not_identical(module: ModuleType, tmp_path: Path) -> None:
     found = module.verdict(history(4, 2, 6), tmp_path / "none.npy", tmp_path / "none.npy", [])
     assert found == ["the same bits as at a fixed size"]
+
+
+@pytest.mark.parametrize("engine", ["slurm", "local"])
+def test_a_run_that_fails_ends_the_demo_with_its_log(tmp_path: Path, engine: str) -> None:
+    reason = missing_slurm() if engine == "slurm" else None
+    if reason or shutil.which("mpirun") is None:
+        pytest.skip(reason or "no mpirun: install openmpi-bin")
+    broken = tmp_path / "broken.py"
+    broken.write_text("raise SystemExit('this program is broken')")
+    program = "import pathlib, sys, demo; demo.HILLSLOPE = pathlib.Path(sys.argv.pop(1)); sys.exit(demo.main())"
+    argv = [sys.executable, "-c", program, str(broken), "--engine", engine, "--out", str(tmp_path / "out")]
+    # Given explicitly, the environment is without what MPI may have added to that of this process.
+    done = subprocess.run(
+        argv, cwd=EXAMPLES, env=dict(os.environ), capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 1
+    assert "demo: the run" in done.stderr and "this program is broken" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_without_slurm_it_says_so(tmp_path: Path) -> None:
