@@ -31,7 +31,9 @@ _ROOT_MAY = (
     "PRTE_ALLOW_RUN_AS_ROOT",
     "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM",
 )
-_OPEN_MPI_BTL = "OMPI_MCA_btl"
+# Open MPI takes virtual nodes for machines of their own. Version 4 names its shared memory by host and rank on the
+# node, so that two of them would take each other's; version 5 finds no route from this machine to itself but by lo.
+_OPEN_MPI = {"OMPI_MCA_btl": "^vader", "OMPI_MCA_btl_tcp_if_include": "lo"}
 
 Condition = Literal["up", "degraded", "starting", "dead"]
 
@@ -173,9 +175,7 @@ class PrivateCluster:
         found = {"SLURM_CONF": str(self.folder / "slurm.conf"), "PATH": search_path(os.environ.get("PATH"))}
         if os.getuid() == 0:
             found |= dict.fromkeys(_ROOT_MAY, "1")
-        # Open MPI 4 names its shared memory by host and rank on the node: two virtual nodes would take each other's.
-        found[_OPEN_MPI_BTL] = os.environ.get(_OPEN_MPI_BTL, "^vader")
-        return found
+        return found | {name: os.environ.get(name, value) for name, value in _OPEN_MPI.items()}
 
     @property
     def env(self) -> dict[str, str]:
