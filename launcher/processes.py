@@ -118,7 +118,9 @@ class ProcessRanks:
             self._end_starter()
             self._wait(GRACE_SECONDS)
         if self._sweep is not None:
-            self._sweep(max(1.0, deadline - time.monotonic()))
+            # A starter that ended by itself has ended its ranks, and that is only to be made sure of.
+            left = deadline - time.monotonic()
+            self._sweep(max(1.0, left if self._process.poll() is None else left / 4))
         if self._process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Protocol
 
 from . import parse
-from .commands import QUERY_TRIES, CommandFailed, Commands
+from .commands import CommandFailed, Commands
 from .parse import JobRow, NodeRow
 
 
 class Client(Protocol):
-    """Questions to the controller. Each is one request, or two where it is said; all raise `Unanswered`."""
+    """Questions to the controller: one request each, without a second try unless it is said. All raise `Unanswered`."""
 
     def queue(self) -> list[JobRow]:
         """Return all jobs that pend or hold nodes, of all users and partitions."""
@@ -21,7 +21,7 @@ class Client(Protocol):
     def jobs_of(self, user: str) -> list[JobRow]:
         """Return a user's jobs, those that ended a short while ago included (Slurm's MinJobAge)."""
 
-    def job(self, job: str) -> JobRow | None:
+    def job(self, job: str, *, tries: int = 1) -> JobRow | None:
         """Return one job, None when Slurm doesn't know it (any more)."""
 
 
@@ -39,14 +39,14 @@ class CommandClient:
 
     def jobs_of(self, user: str) -> list[JobRow]:
         argv = ["squeue", "-h", "-a", "-t", "all", "-u", user, "-O", parse.QUEUE_FORMAT]
-        return parse.jobs(self._commands.query(argv, tries=QUERY_TRIES).out)
+        return parse.jobs(self._commands.query(argv).out)
 
-    def job(self, job: str) -> JobRow | None:
+    def job(self, job: str, *, tries: int = 1) -> JobRow | None:
         argv = ["squeue", "-h", "-a", "-t", "all", "-j", job, "-O", parse.QUEUE_FORMAT]
         try:
-            rows = parse.jobs(self._commands.query(argv, tries=QUERY_TRIES).out)
+            rows = parse.jobs(self._commands.query(argv, tries=tries).out)
         except CommandFailed as error:
             if error.unknown_job:
                 return None
             raise
-        return next((row for row in rows if job in (row.job, row.raw)), rows[0] if rows else None)
+        return next((row for row in rows if job in (row.raw, *row.ids)), rows[0] if rows else None)

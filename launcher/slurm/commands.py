@@ -17,8 +17,7 @@ from pathlib import Path
 
 from ..engine import EngineError, Unanswered
 
-QUERY_SECONDS = 30.0
-ACT_SECONDS = 60.0
+QUERY_SECONDS = 20.0
 QUERY_TRIES = 3
 
 # Each of these changes what a query prints; the formats given here are explicit.
@@ -128,7 +127,7 @@ class Commands:
         ------
         Unanswered, CommandFailed, CommandMissing
         """
-        wait = min(ACT_SECONDS, 2 * self._seconds) if seconds is None else seconds
+        wait = 2 * self._seconds if seconds is None else seconds
         return self._run(argv, self._environ if environ is None else environ, wait, cwd)
 
     def _run(self, argv: Sequence[str], environ: Mapping[str, str], seconds: float, cwd: Path | None = None) -> Answer:

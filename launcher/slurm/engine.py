@@ -103,7 +103,7 @@ class SlurmEngine:
         Without an answer it is what was held last, or what the environment says.
         """
         try:
-            row = self._client.job(self._job)
+            row = self._client.job(self._job, tries=1 if self._held else QUERY_TRIES)
         except EngineError:
             row = None
         held = self._held or self._from_environment()
@@ -216,7 +216,7 @@ class SlurmEngine:
             raise ShrinkRefused(self._no_shrink)
         answered, refused = self._update([f"JobId={self._raw}", f"NodeList={parse.short_hosts(nodes)}"])
         # The answer may have been lost, and the words of a refusal differ: what is held decides.
-        row = self._client.job(self._job)
+        row = self._client.job(self._job, tries=QUERY_TRIES)
         if row is None or not row.held:
             raise Unanswered(f"squeue doesn't tell what job {self._job} holds after the shrink")
         self._held = replace(allocation, nodes=_batch_host_first(row.held, row.batch_host), end=row.end)
@@ -294,7 +294,7 @@ class SlurmEngine:
         token = name.rpartition(":")[2]
         for row in self._client.jobs_of(self._user()):
             if row.comment.split(" ")[0] == name or row.name.endswith(f".{token}"):
-                return _info(row, row.job)
+                return _info(row, row.ids[0])
         return None
 
     def job(self, job: str) -> JobInfo:

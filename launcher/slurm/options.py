@@ -118,12 +118,12 @@ def size_options(shape: Shape) -> list[str]:
 def pending_size(shape: Shape) -> list[str]:
     """Return what ``scontrol update`` needs to know to change a pending job's size.
 
-    Without CPUs and tasks the job would go on to ask for those of its old size (BadConstraints).
+    Without CPUs and tasks the job would go on to ask for those of its old size (BadConstraints), without a maximum
+    for its old one. A job whose range was changed starts on the minimum (22.05 and 24.11, by trial).
     """
     least, most = shape.nodes
-    nodes = str(least) if least == most else f"{least}-{most}"
     tasks = least * shape.tasks_per_node
-    return [f"NumNodes={nodes}", f"NumCPUs={least * shape.cpus_per_node}", f"NumTasks={tasks}"]
+    return [f"NumNodes={least}-{most}", f"NumCPUs={least * shape.cpus_per_node}", f"NumTasks={tasks}"]
 
 
 def carried_options(

@@ -50,6 +50,11 @@ class JobRow:
     comment: str
     tasks: tuple[str, ...] = ()
 
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The jobs that the row stands for: one, or the waiting tasks of an array."""
+        return tuple(f"{self.job}_{task}" for task in self.tasks) or (self.job,)
+
 
 @dataclass(frozen=True)
 class NodeRow:

@@ -109,11 +109,8 @@ def _views(row: JobRow, mine: dict[str, NodeRow], shared: set[str]) -> Iterator[
         if nodes:
             yield _view(row, "running", row.job, nodes)
     elif state == "pending" and shared & set(row.partitions):
-        if len(row.tasks) > 1:
-            for task in row.tasks:
-                yield _view(row, "pending", f"{row.job}_{task}", row.nodes)
-        else:
-            yield _view(row, "pending", f"{row.job}_{row.tasks[0]}" if row.tasks else row.job, row.nodes)
+        for job in row.ids:
+            yield _view(row, "pending", job, row.nodes)
 
 
 def _view(row: JobRow, state: str, job: str, nodes: int) -> JobView:

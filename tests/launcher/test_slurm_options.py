@@ -60,7 +60,8 @@ def test_what_a_successor_must_not_inherit(line: str) -> None:
 @pytest.mark.parametrize(
     "line",
     ["--mem=0", "--ntasks-per-core=1", "--ntasks-per-socket=2", "--exclusive", "--exclude=n1", "-x n1",
-     "--gres-flags=x", "--mem-bind=local", "--wait-all-nodes=1", "--mail-type=END", "--begi", "-B 2:2:1", "unbalanced 'quote --nodes=2",
+     "--gres-flags=x", "--mem-bind=local", "--wait-all-nodes=1", "--mail-type=END",
+     "--begi", "-B 2:2:1", "unbalanced 'quote --nodes=2",
      "--array=1-3", "--error=x"],
 )  # fmt: skip
 def test_what_stays(line: str) -> None:
@@ -83,14 +84,14 @@ def test_sizes() -> None:
     ranged = options.size_options(Shape((2, 6), 8))
     assert ranged == ["--nodes=2-6", "--mincpus=8"], "tasks would keep it from its maximum"
     assert options.pending_size(Shape((2, 6), 8, 2)) == ["NumNodes=2-6", "NumCPUs=32", "NumTasks=16"]
-    assert options.pending_size(Shape((3, 3), 1)) == ["NumNodes=3", "NumCPUs=3", "NumTasks=3"]
+    assert options.pending_size(Shape((3, 3), 1)) == ["NumNodes=3-3", "NumCPUs=3", "NumTasks=3"]
 
 
 def test_what_the_record_says_beats_the_script() -> None:
     record = {
         "Account": "acc", "QOS": "high", "Features": "a&b", "Reservation": "r1", "Licenses": "lic:2",
-        "Partition": "main", "TimeLimit": "02:00:00", "ExcNodeList": "n[7-8]", "Nice": "10", "Requeue": "0", "OverSubscribe": "NO",
-        "MailUser": "me", "MailType": "END,FAIL", "WCKey": "*w",
+        "Partition": "main", "TimeLimit": "02:00:00", "ExcNodeList": "n[7-8]", "Nice": "10", "Requeue": "0",
+        "OverSubscribe": "NO", "MailUser": "me", "MailType": "END,FAIL", "WCKey": "*w",
     }  # fmt: skip
     environ = {"SBATCH_SIGNAL": "USR1@30", "SBATCH_OVERCOMMIT": "1"}
     found = options.carried_options(record, NOTHING, environ, Shape((1, 1), 1), 1)
@@ -222,7 +223,8 @@ def test_sizes_in_the_environment_are_those_held() -> None:
     fresh = step_environment(stale, held, by_srun=False)
     assert fresh == {
         "X": "1", "SLURM_JOB_NODELIST": "n1,n3", "SLURM_NODELIST": "n1,n3", "SLURM_JOB_NUM_NODES": "2",
-        "SLURM_NNODES": "2", "SLURM_NTASKS": "4", "SLURM_NPROCS": "4", "SLURM_TASKS_PER_NODE": "2(x2)", "SLURM_JOB_CPUS_PER_NODE": "2(x2)",
+        "SLURM_NNODES": "2", "SLURM_NTASKS": "4", "SLURM_NPROCS": "4", "SLURM_TASKS_PER_NODE": "2(x2)",
+        "SLURM_JOB_CPUS_PER_NODE": "2(x2)",
         "SLURM_CPUS_PER_TASK": "2", "SRUN_CPUS_PER_TASK": "2",
     }  # fmt: skip
     assert step_environment(stale, held, by_srun=True)["SLURM_NTASKS_PER_NODE"] == "2"
