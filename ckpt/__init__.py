@@ -8,6 +8,7 @@ from __future__ import annotations
 from .box import Box
 from .commit import Writer
 from .cyclic import BlockCyclic
+from .describe import State
 from .errors import (
     CheckpointError,
     Damaged,
@@ -17,15 +18,18 @@ from .errors import (
     UnknownVersion,
     Unsupported,
 )
+from .groups import AnyItem, ParticlesItem, PerRankItem, RaggedItem, StreamItem
 from .indices import Indices
 from .irregular import Boxes, Counts
-from .items import ArrayItem, ArraySpec, CheckpointInfo, Item, RngItem, Saved, State, ValueItem
+from .items import ArrayItem, ArraySpec, CheckpointInfo, RngItem, Saved, ValueItem
 from .layout import Block, Layout, Replicated
 from .load import Loaded, describe_difference
 from .reader import CheckpointFile, Problem, open
+from .regroup import ParticlesPart, RaggedPart
 from .store import Store
 
 __all__ = [
+    "AnyItem",
     "ArrayItem",
     "ArraySpec",
     "Block",
@@ -39,17 +43,22 @@ __all__ = [
     "Damaged",
     "Fenced",
     "Indices",
-    "Item",
     "Layout",
     "Loaded",
     "Mismatch",
+    "ParticlesItem",
+    "ParticlesPart",
+    "PerRankItem",
     "Problem",
+    "RaggedItem",
+    "RaggedPart",
     "Replicated",
     "RngItem",
     "Saved",
     "State",
     "StorageError",
     "Store",
+    "StreamItem",
     "UnknownVersion",
     "Unsupported",
     "ValueItem",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -11,7 +10,7 @@ import numpy as np
 
 from .layout import Layout
 
-Kind = Literal["array", "value", "rng"]
+Kind = Literal["array", "value", "rng", "ragged", "particles", "per-rank", "stream"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,15 +46,11 @@ class RngItem:
     generator: np.random.Generator
 
 
-Item = ArrayItem | ValueItem | RngItem
-State = Mapping[str, Item]
-
-
 @dataclass(frozen=True)
 class ArraySpec:
     """What is known of a saved item without its data.
 
-    ``shape``, ``dtype`` and ``layout`` are those of the global array; None for values and generators.
+    ``shape``, ``dtype`` and ``layout`` are those of the global array; None for what is no single array.
     """
 
     name: str

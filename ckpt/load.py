@@ -11,17 +11,20 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from . import rng, values
+from . import regroup, rng, values
 from .drivers import Input, open_input
 from .errors import Mismatch
 from .group import Group
+from .groups import Rule
 from .h5file import Content, read_content
 from .held import Held, local_shape
 from .items import ArraySpec, Kind
 from .layout import Block, Layout
 from .manifest import ArrayEntry, Manifest
 from .plan import BLOCK
+from .regroup import ParticlesPart, RaggedPart
 from .save import SLOWEST
+from .specs import specs_of
 from .transfer import Reader, Trouble, load_pieces
 from .watchdog import Watchdog
 
@@ -69,12 +72,8 @@ class Loaded:
         self._content = content
         self._group, self._watchdog, self._deadline, self._driver = group, watchdog, deadline, driver
         self._ready: dict[str, tuple[Layout, npt.NDArray[Any]]] = {}
-        manifest = content.manifest
-        self.specs: dict[str, ArraySpec] = {
-            each.name: ArraySpec(each.name, "array", each.shape, each.dtype, each.layout) for each in manifest.arrays
-        }
-        self.specs.update({name: ArraySpec(name, "value") for name in manifest.values})
-        self.specs.update({name: ArraySpec(name, "rng") for name in manifest.rngs})
+        self._entries = {each.name: each for each in content.manifest.arrays}
+        self.specs = specs_of(content.manifest)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -105,11 +104,12 @@ class Loaded:
         Damaged
             When the data is not what was written.
         """
-        spec = self._spec(name, "array")
-        assert spec.shape is not None and spec.layout is not None
+        if name not in self._entries:
+            self._spec(name, "array")
+        entry = self._entries[name]
         ready = self._ready.get(name)
-        wanted = layout if layout is not None else ready[0] if ready is not None else spec.layout.at(self._group.size)
-        if ready is not None and _same(ready[0], wanted, spec.shape, self._group.size):
+        wanted = layout if layout is not None else ready[0] if ready is not None else entry.layout.at(self._group.size)
+        if ready is not None and _same(ready[0], wanted, entry.shape, self._group.size):
             del self._ready[name]
             return ready[1]
         self.read({name: wanted})
@@ -125,14 +125,79 @@ class Loaded:
         self._spec(name, "rng")
         return rng.generator_from(self.manifest.rngs[name])
 
+    def ragged(self, name: str, by: Literal["rows", "values"] | None = None) -> RaggedPart:
+        """Return this rank's rows of uneven length, in the order in which they were saved. Collective.
+
+        Parameters
+        ----------
+        by
+            ``rows``: ranks get about the same number of rows. ``values``: of values. None: the rows that each rank had
+            at the same number of ranks, else ``rows``.
+        """
+        self._spec(name, "ragged")
+        return regroup.ragged(self, name, by)
+
+    def particles(
+        self,
+        name: str,
+        by: Literal["stored", "id", "weight"] | regroup.Place = "stored",
+        weight: str | None = None,
+    ) -> ParticlesPart:
+        """Return this rank's particles. Collective.
+
+        The global count and a checksum of all ids are compared with what was saved.
+
+        Parameters
+        ----------
+        by
+            ``stored``: those that each rank had at the same number of ranks, else blocks of the order in which they
+            were saved. ``id``: blocks of the sorted ids. ``weight``: runs of the stored order of about the same
+            weight. Or a function of ids and columns that returns the rank of each particle. With ``id`` and a
+            function, a rank's particles are sorted by id.
+        weight
+            Name of the column of weights, not negative.
+        """
+        self._spec(name, "particles")
+        return regroup.particles(self, name, by, weight)
+
+    def per_rank(self, name: str, rule: Rule | None = None) -> npt.NDArray[Any]:
+        """Return this rank's own array at the same number of ranks, else what the rule makes of all. Collective.
+
+        Parameters
+        ----------
+        rule
+            See `PerRankItem`; the saved one when None. A function is not saved and has to be given.
+        """
+        self._spec(name, "per-rank")
+        return regroup.per_rank(self, name, rule)
+
+    def stream(self, name: str) -> np.random.Generator:
+        """Return this rank's own generator; at another number of ranks a fresh one, see `StreamItem`. Collective."""
+        self._spec(name, "stream")
+        return regroup.stream(self, name)
+
+    @property
+    def group(self) -> Group:
+        """The ranks that have it open."""
+        return self._group
+
     def _spec(self, name: str, kind: Kind) -> ArraySpec:
         spec = self.specs.get(name)
         if spec is None:
             held = ", ".join(repr(each) for each in self.specs) or "nothing"
             raise Mismatch(f"{self.path} holds no {kind} {name!r}; it holds {held}")
         if spec.kind != kind:
-            raise Mismatch(f"{self.path}: {name!r} was saved as {spec.kind}, and the program asks for a {kind}")
+            raise Mismatch(f"{self.path}: {name!r} was saved as {spec.kind}, and the program asks for it as {kind}")
         return spec
+
+    def read_dependent(self) -> None:
+        """Read ahead what is placed by the content of what has been read. Collective."""
+        wanted: dict[str, Layout] = {}
+        for name, entry in self.manifest.groups.items():
+            if entry["kind"] == "ragged" and f"{name}:offsets" in self._ready:
+                wanted[f"{name}:values"] = regroup.ragged_values(self, name, self._ready[f"{name}:offsets"][1])
+        if wanted:
+            self.read(wanted)
 
     def read(self, layouts: Layouts) -> None:
         """Read and verify arrays in the given layouts, for `array` to hand over. Collective."""
@@ -201,15 +266,17 @@ def load(
     with watchdog.watch(f"loading {path}", deadline):
         content = open_content(group, path)
         found = Loaded(path, content, group, watchdog, deadline, driver)
-        chosen = {each.name: each.layout.at(group.size) for each in content.manifest.arrays}
+        chosen = regroup.read_ahead(content.manifest, group.size)
         asked = dict(layouts or {})
+        known = {each.name for each in content.manifest.arrays}
         for name in [*asked, *(arrays if arrays is not None else ())]:
-            if name not in chosen:
-                held = ", ".join(map(repr, chosen)) or "none"
+            if name not in known:
+                held = ", ".join(map(repr, sorted(known))) or "none"
                 raise Mismatch(f"{path} holds no array {name!r}; it holds {held}")
         if arrays is not None:
-            chosen = {name: chosen[name] for name in arrays}
+            chosen = {name: chosen[name] for name in arrays if name in chosen}
         found.read({name: asked.get(name, layout) for name, layout in chosen.items()})
+        found.read_dependent()
     found.seconds = time.perf_counter() - began
     return found
 

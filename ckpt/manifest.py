@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -84,7 +84,11 @@ class ArrayEntry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a checkpoint holds. ``values``, ``rngs`` and ``info`` are in the JSON form of `values.encode`."""
+    """What a checkpoint holds.
+
+    ``values`` and ``info`` are in the JSON form of `values.encode`, ``rngs`` in that of `rng.state_of`; ``groups`` says
+    which arrays are kept for items that are more than an array.
+    """
 
     step: int
     generation: int
@@ -95,6 +99,7 @@ class Manifest:
     arrays: tuple[ArrayEntry, ...]
     values: Mapping[str, Any]
     rngs: Mapping[str, Any]
+    groups: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def pieces(self) -> int:
@@ -116,6 +121,7 @@ class Manifest:
                 "arrays": [each.to_json() for each in self.arrays],
                 "values": dict(self.values),
                 "rngs": dict(self.rngs),
+                "groups": dict(self.groups),
             },
             allow_nan=False,
         ).encode("ascii")
@@ -150,6 +156,7 @@ class Manifest:
                 tuple(ArrayEntry.from_json(each) for each in data["arrays"]),
                 dict(data["values"]),
                 dict(data["rngs"]),
+                dict(data["groups"]),
             )
         except CheckpointError:
             raise

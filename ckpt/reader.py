@@ -21,6 +21,7 @@ from .items import ArraySpec
 from .manifest import ArrayEntry, Manifest, digest
 from .parts import Part, cut, get
 from .plan import window
+from .specs import specs_of
 
 
 @dataclass(frozen=True)
@@ -93,13 +94,7 @@ class CheckpointFile(Mapping[str, npt.NDArray[Any]]):
     @property
     def specs(self) -> dict[str, ArraySpec]:
         """What the file holds, by name."""
-        found = {
-            each.name: ArraySpec(each.name, "array", each.shape, each.dtype, each.layout)
-            for each in self.manifest.arrays
-        }
-        found.update({name: ArraySpec(name, "value") for name in self.manifest.values})
-        found.update({name: ArraySpec(name, "rng") for name in self.manifest.rngs})
-        return found
+        return specs_of(self.manifest)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)

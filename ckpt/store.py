@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from .commit import Staging, Writer, listing, mark_bad, own_staging
+from .describe import State
 from .drivers import DriverName, choose
 from .errors import CheckpointError, Damaged, Mismatch
 from .group import Group
-from .items import CheckpointInfo, Saved, State
+from .items import CheckpointInfo, Saved
 from .load import Layouts, Loaded, load
 from .save import SaveJob
 from .watchdog import Watchdog

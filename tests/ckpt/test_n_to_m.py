@@ -24,3 +24,8 @@ def test_irregular_layouts(on_ranks, tmp_path: Path) -> None:
     """Block-cyclic, boxes, counts and index lists, each into each of the others."""
     out = json.loads(on_ranks(4, "layouts.py", tmp_path, "direct", timeout=120).stdout)
     assert out["arrays"] > 500
+
+
+def test_ragged_rows_particles_and_per_rank_state(on_ranks, tmp_path: Path) -> None:
+    out = json.loads(on_ranks(4, "groups.py", tmp_path, timeout=120).stdout)
+    assert out["pairs"] == 16

@@ -130,7 +130,7 @@ def test_wrong_names_and_kinds_are_named(store: Store) -> None:
     loaded = store.load(1)
     with pytest.raises(Mismatch, match="no array 'w'; it holds 't', 'u', 'k', 'noise'"):
         loaded.array("w")
-    with pytest.raises(Mismatch, match="'k' was saved as value, and the program asks for a array"):
+    with pytest.raises(Mismatch, match="'k' was saved as value, and the program asks for it as array"):
         loaded.array("k")
     text = describe_difference("u", loaded.specs["u"], (300, 41), np.dtype("f4"))
     assert text == "array 'u': saved as float64 (300, 40), the program declares float32 (300, 41)"
@@ -145,7 +145,7 @@ def test_wrong_local_shape_is_named(store: Store) -> None:
 def test_bad_items_are_refused(store: Store) -> None:
     with pytest.raises(Unsupported, match="'u' is a int"):
         store.save(1, {"u": 3})  # type: ignore[dict-item]
-    with pytest.raises(Unsupported, match="empty name"):
+    with pytest.raises(Unsupported, match="is no name of an item"):
         store.save(1, {"": ValueItem(3)})
     assert store.list() == []
 

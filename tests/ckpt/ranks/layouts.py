@@ -168,7 +168,7 @@ def refusals(folder: Path) -> None:
         (Indices(rows), (size * 10 - 1, 3), f"rank {size - 1}: array 'u': Indices has"),
         (Indices(np.where(rows == 15, 14, rows)), (size * 10, 3), "rank 1: array 'u': Indices has 14 twice"),
         (Boxes(((half,), *(() for _ in range(size - 1)))), SHAPE, "hold 2200 of the 4070 elements"),
-        (Boxes((((half, half),) + ((),) * (size - 1))), SHAPE, "overlap"),
+        (Boxes(((half, half),) + ((),) * (size - 1)), SHAPE, "overlap"),
         (Boxes(((half,),)), SHAPE, "boxes of 1 ranks, and there are"),
         (Counts((5,) * size), SHAPE, "numbers with sum"),
         (Block(axis=0), (size * 10, 3), "this rank's part has shape"),
