@@ -78,6 +78,9 @@ class LocalEngine:
         flavour = self.flavour(launch)
         environ = {**self._environ, **launch.environment}
         environ |= flavour.environment(environ)
+        if flavour.name == "mpirun" and "OMPI_MCA_btl_tcp_if_exclude" not in environ:
+            # Open MPI 5 warns at each start that it finds no route from this machine to itself but by lo.
+            environ.setdefault("OMPI_MCA_btl_tcp_if_include", "lo")
         argv = flavour.argv([*launch.prefix, *launch.command], launch.allocation, local=True)
         return ProcessRanks(argv, environ, launch.folder, launch.log)
 
