@@ -44,7 +44,7 @@ def until_written(path: Path, text: str, seconds: float = 20.0) -> None:
 @needs_mpi
 def test_the_ranks_see_each_other_and_their_variables(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     engine = LocalEngine(2, tasks_per_node=2)
-    code = "from mpi4py import MPI as M; import os; print(M.COMM_WORLD.allreduce(1), os.environ['X'], os.getcwd(), end=';')"
+    code = "from mpi4py import MPI; import os; print(MPI.COMM_WORLD.size, os.environ['X'], os.getcwd(), end=';')"
     log = tmp_path / "log"
     log.write_text("before;")
     (tmp_path / "there").mkdir()
@@ -177,6 +177,8 @@ def test_nothing_of_an_outer_allocation_reaches_the_ranks(tmp_path: Path, monkey
 
 class Direct:
     """Starts one process without any MPI."""
+
+    name = "direct"
 
     def argv(self, command: list[str], allocation: object, *, local: bool) -> list[str]:
         return command
