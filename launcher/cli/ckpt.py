@@ -98,6 +98,7 @@ def show(where: str, step: int | None, stats: bool, as_json: bool) -> None:
                     "bytes": file.bytes,
                     "info": manifest.info,
                     "arrays": arrays,
+                    "groups": dict(manifest.groups),
                     "values": dict(manifest.values),
                     "generators": {name: state["bit_generator"] for name, state in manifest.rngs.items()},
                 }
@@ -118,6 +119,9 @@ def show(where: str, step: int | None, stats: bool, as_json: bool) -> None:
                 cells = (entry.name, shape, dtype, _layout(row["layout"]), format_size(entry.bytes))
                 rows.append(cells + (tuple(_stat(each) for each in row["stats"].values()) if stats else ()))
             print_table(rows, right="llllrrrrr")
+        for name, entry in manifest.groups.items():
+            details = ", ".join(f"{key}={value}" for key, value in entry.items() if key != "kind")
+            click.echo(f"{entry['kind']} {name}: {details}")
         for name in manifest.values:
             text = repr(file.value(name))
             click.echo(f"value {name} = {text if len(text) <= 100 else text[:97] + '...'}")
@@ -236,7 +240,8 @@ def _progress(label: str, total: int, *, quiet: bool) -> Iterator[Any]:
 
 def _layout(data: dict[str, Any]) -> str:
     details = ", ".join(f"{key}={value}" for key, value in data.items() if key != "kind")
-    return f"{data['kind']}({details})" if details else str(data["kind"])
+    text = f"{data['kind']}({details})" if details else str(data["kind"])
+    return text if len(text) <= 50 else text[:47] + "..."
 
 
 def _stats(array: Any) -> dict[str, Any]:

@@ -102,7 +102,7 @@ def main() -> None:
     saving(Mismatch, LAST, "value 'k' differs between ranks", items(k=ValueItem(on(LAST, 6, 5))))
     saving(Mismatch, 1, "the info differs", info={"a": on(1, 1, 2)})
     saving(Mismatch, 2, "random generator 'r' differs", items(r=RngItem(np.random.default_rng(on(2, 1, 2)))))
-    saving(Mismatch, 1, "differ in value 'w'", items(**on(1, {"w": ValueItem(1)}, {})))
+    saving(Mismatch, 1, "differ in ValueItem 'w'", items(**on(1, {"w": ValueItem(1)}, {})))
     replicated = np.full(3000, 1.5)
     replicated[2999] = on(LAST, 1.25, 1.5)
     copies = ArrayItem(replicated, Replicated(), (3000,))
