@@ -195,6 +195,7 @@ class Supervisor:
         count = self.interrupts.count
         if count == self._signals_seen or self.interrupts.signal is None:
             return
+        reached("signalled", self.account.number)
         name = signal.Signals(self.interrupts.signal).name
         again, self._signals_seen = self._signals_seen > 0, count
         if again:

@@ -13,12 +13,19 @@ from pathlib import Path
 from typing import Any
 
 from ..engine import EngineError
+from ..rundir import ENV_GENERATION, ENV_NODES, ENV_RUN_DIR, ENV_TOKEN
 from .engine import SlurmEngine
 from .script import BatchScript
 from .submit import Origin
 
 FILE = "origin.json"
-_KEPT = ("SLURM_", "SBATCH_", "DMR_TASKS_PER_NODE", "DMR_CPUS_PER_TASK")
+# Slurm's own, and where programs and libraries are found: the shell that resumes may not have them loaded. The rest of
+# the environment may hold secrets, and stays out of files.
+_KEPT = (
+    "SLURM_", "SBATCH_", "DMR_", "PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV", "CONDA_", "MODULEPATH",
+    "LOADEDMODULES", "_LMFILES_", "OMP_", "OMPI_", "UCX_", "I_MPI_", "MPICH_",
+)  # fmt: skip
+_NOT_KEPT = (ENV_RUN_DIR, ENV_GENERATION, ENV_TOKEN, ENV_NODES, "DMR_TEST_")
 
 
 def save_origin(folder: Path, engine: SlurmEngine) -> None:
@@ -29,11 +36,15 @@ def save_origin(folder: Path, engine: SlurmEngine) -> None:
     EngineError, OSError
     """
     found = dataclasses.asdict(engine.origin())
-    found["environ"] = {key: value for key, value in found["environ"].items() if key.startswith(_KEPT)}
+    found["environ"] = {key: value for key, value in found["environ"].items() if _is_kept(key)}
     temporary = folder / f".{FILE}.{os.getpid()}"
     with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as stream:
         json.dump(found, stream)
     temporary.rename(folder / FILE)
+
+
+def _is_kept(key: str) -> bool:
+    return key.startswith(_KEPT) and not key.startswith(_NOT_KEPT)
 
 
 def engine_from_saved(folder: Path, environ: Mapping[str, str] = os.environ) -> SlurmEngine:
