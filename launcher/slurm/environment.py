@@ -13,8 +13,6 @@ _KEPT = ("SLURM_CONF", "SLURM_CLUSTERS", "OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_R
 _SETTINGS = ("OMPI_MCA_", "PMIX_MCA_", "PRTE_MCA_")
 # Settings that mpirun itself hands to its ranks, not a user to mpirun.
 _HANDED = ("OMPI_MCA_orte_", "OMPI_MCA_ess", "OMPI_MCA_pmix", "OMPI_MCA_shmem_RUNTIME", "OMPI_MCA_initial_wdir")
-# Steps of batch script, interactive shell and the like are numbered from the top down.
-_FIRST_SPECIAL_STEP = 0xFFFFFFF0
 
 
 def without_scheduler(environ: Mapping[str, str]) -> dict[str, str]:
@@ -58,10 +56,9 @@ def step_environment(environ: Mapping[str, str], allocation: Allocation, *, by_s
         # srun of 22.05 to 23.02 takes its CPUs a task from the second alone.
         cpus_per_task = str(allocation.cpus_per_task)
         fresh |= {"SLURM_CPUS_PER_TASK": cpus_per_task, "SRUN_CPUS_PER_TASK": cpus_per_task}
-    step = environ.get("SLURM_STEP_ID", "")
-    if step.isdecimal() and int(step) < _FIRST_SPECIAL_STEP:
-        # This process is in a step itself (srun --pty), which holds the CPUs that the ranks would wait for.
-        fresh["SLURM_OVERLAP"] = "1"
+    # A step that can't be cleared away, since a node of it was lost, or one around this process (srun --pty), would
+    # keep srun waiting for its CPUs without end.
+    fresh["SLURM_OVERLAP"] = "1"
     if by_srun:
         fresh["SLURM_NTASKS_PER_NODE"] = str(tasks)
     # mpirun starts one daemon a node by srun, which would take the number of tasks a node for its own.

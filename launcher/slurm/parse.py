@@ -247,7 +247,8 @@ def _job(fields: Sequence[str]) -> JobRow:
         priority=float(value["prioritylong"]) if re.fullmatch(r"\d+", value["prioritylong"]) else 0.0,
         submitted=moment(value["submittime"]),
         start=moment(value["starttime"]),
-        end=moment(value["endtime"]),
+        # Of a job without a limit Slurm shows an end in a year.
+        end=None if value["timelimit"] == "UNLIMITED" else moment(value["endtime"]),
         time_limit=duration(value["timelimit"]),
         reason=value["reason"],
         held=expand_hosts(value["nodelist"]) if value["nodelist"] else (),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import signal
 import sys
 import threading
 import time
@@ -16,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from dmr.launcher.cluster import PrivateCluster
-from dmr.launcher.cluster import state as states
 from dmr.launcher.engine import EngineError, JobInfo, Launch, ShrinkRefused, Submission, SubmitRefused, Unanswered
 from dmr.launcher.mpi import find_library
 from dmr.launcher.processes import ProcessRanks, marked
@@ -437,11 +435,7 @@ def test_a_controller_that_hangs_holds_nothing_up(site_of: Callable[..., Site]) 
     site = site_of(2)
     engine = SlurmEngine(site.hold("--nodes=2"), seconds=1.0)
     held = engine.allocation()
-    state = states.load(site.cluster.folder)
-    assert state is not None
-    controller = state.daemons["slurmctld"].pid
-    os.kill(controller, signal.SIGSTOP)
-    try:
+    with site.cluster.paused_controller():
         began = time.monotonic()
         assert engine.observe() is None
         assert time.monotonic() - began < 3.0
@@ -450,6 +444,4 @@ def test_a_controller_that_hangs_holds_nothing_up(site_of: Callable[..., Site]) 
         with pytest.raises(Unanswered):
             engine.resize_in_place(held, 1)
         assert time.monotonic() - began < 30.0
-    finally:
-        os.kill(controller, signal.SIGCONT)
     until(lambda: engine.observe() is not None)
