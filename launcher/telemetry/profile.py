@@ -1,8 +1,8 @@
 """Slurm's own profiles: the files of ``acct_gather_profile/hdf5``, one a node and step, or merged by ``sh5util``.
 
 Groups are ``Steps/<step>/Nodes/<node>/Tasks/<task>`` in a merged file and ``<node>/Tasks/<task>`` in a node's; a task
-is a table with ElapsedTime, EpochTime (seconds), CPUUtilization (percent of one processor), RSS (KiB), ReadMB and WriteMB
-(MiB since the last row). Seen with 22.05.
+is a table with ElapsedTime, EpochTime (seconds), CPUUtilization (percent of one processor), RSS (KiB), ReadMB and
+WriteMB (MiB since the last row). Seen with 22.05.
 """
 
 from __future__ import annotations

@@ -125,12 +125,20 @@ def _averaged(matrix: Array, factor: int) -> Array:
 def _that_matter(
     matrix: Array, places: list[tuple[int, float]], floors: Array, least: int, factor: int
 ) -> list[tuple[int, float]]:
-    """Refine the places, and leave out the weakest change for as long as one is too weak to matter."""
-    kept = sorted(places)
-    kept = _refined(matrix, kept, least, factor)
+    """Refine the places, and leave out the weakest change for as long as one is too weak to matter.
+
+    A short stretch between the levels on either side of it is the way from one to the other, not a phase: samples
+    that the change lies in.
+    """
+    kept = _refined(matrix, sorted(places), least, factor)
     while kept:
         bounds = [0, *(index for index, _ in kept), matrix.shape[0]]
         means = [matrix[a:b].mean(axis=0) for a, b in zip(bounds, bounds[1:], strict=False)]
+        passing = _transition(bounds, means, floors, least)
+        if passing is not None:
+            del kept[passing]
+            kept = _refined(matrix, kept, least, factor)
+            continue
         strength = [
             float((np.abs(after - before) / np.maximum(floors, 1e-9)).max())
             for before, after in zip(means, means[1:], strict=False)
@@ -141,6 +149,19 @@ def _that_matter(
         del kept[weakest]
         kept = _refined(matrix, kept, least, factor)
     return kept
+
+
+def _transition(bounds: list[int], means: list[Array], floors: Array, least: int) -> int | None:
+    """Return the number of the change to leave out where a stretch is only the way between two levels."""
+    for number in range(1, len(means) - 1):
+        if bounds[number + 1] - bounds[number] > least:
+            continue
+        before, here, after = means[number - 1 : number + 2]
+        low, high = np.minimum(before, after) - floors, np.maximum(before, after) + floors
+        if ((here >= low) & (here <= high)).all():
+            nearer_to_before = np.abs(here - before).sum() < np.abs(here - after).sum()
+            return number - 1 if nearer_to_before else number
+    return None
 
 
 def _refined(matrix: Array, places: list[tuple[int, float]], least: int, factor: int) -> list[tuple[int, float]]:

@@ -57,8 +57,9 @@ class _Group:
 def recognise(stretches: Sequence[Stretch], floors: Mapping[str, float] | None = None) -> tuple[Stretch, ...]:
     """Return the stretches with their labels, in the same order.
 
-    Declared ones keep their names; where one declared phase is found to consist of different parts, those are
-    ``name/1``, ``name/2``, by first appearance. Others are ``phase 1``, ``phase 2``.
+    Declared ones keep their names, however they differ; where a change was found inside of one, so that it lies in
+    stretches that follow one another, its different parts are ``name/1``, ``name/2``, by first appearance. Others are
+    ``phase 1``, ``phase 2``.
 
     Parameters
     ----------
@@ -66,9 +67,15 @@ def recognise(stretches: Sequence[Stretch], floors: Mapping[str, float] | None =
         Least change that matters, by signal.
     """
     tolerances = _tolerances(stretches, floors or {})
+    split = {
+        each.name
+        for before, each in zip(stretches, stretches[1:], strict=False)
+        if before.name == each.name and before.nodes == each.nodes and before.end == each.start
+    }
     groups: list[_Group] = []
     for index in sorted(range(len(stretches)), key=lambda each: -stretches[each].seconds):
-        _join(groups, index, stretches[index], tolerances)
+        whole = stretches[index].name is not None and stretches[index].name not in split
+        _join(groups, index, stretches[index], tolerances, math.inf if whole else 1.0)
     families = _families(groups, tolerances)
     return _named(stretches, families)
 
@@ -93,11 +100,13 @@ def _distance(
     return found if found >= 0 else math.inf
 
 
-def _join(groups: list[_Group], index: int, stretch: Stretch, tolerances: Mapping[str, float]) -> None:
+def _join(
+    groups: list[_Group], index: int, stretch: Stretch, tolerances: Mapping[str, float], within: float
+) -> None:
     same = [each for each in groups if (each.nodes, each.name) == (stretch.nodes, stretch.name)]
     apart = {place: _distance(each, stretch.signature, stretch.errors, tolerances) for place, each in enumerate(same)}
     near = same[min(apart, key=lambda place: apart[place])] if same else None
-    if near is None or min(apart.values()) > 1.0:
+    if near is None or min(apart.values()) > within:
         alike = next((each for each in same if not stretch.signature or not each.means), None)
         if alike is None:
             means = dict(stretch.signature)

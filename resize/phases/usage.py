@@ -20,11 +20,13 @@ class Usage:
     """What was measured over time, each of shape (n,); NaN where unknown. None: not measured at all.
 
     ``cpu`` and ``gpu`` are shares of the processors held; ``memory`` is the most bytes used on any node,
-    ``memory_held`` what a node has. ``steps`` counts the program's steps up to that time.
+    ``memory_held`` what a node has. ``step_counts`` are the program's steps up to each of ``step_times``, both of a
+    shape of their own, (m,).
     """
 
     times: Array
-    steps: Array | None = None
+    step_times: Array | None = None
+    step_counts: Array | None = None
     cpu: Array | None = None
     memory: Array | None = None
     memory_held: Array | None = None
@@ -106,7 +108,7 @@ def rates(stretches: Sequence[Stretch], usage: Usage) -> tuple[Rate, ...]:
     """Return the speed in each stretch in which steps were counted, in order of time."""
     found = []
     for each in stretches:
-        steps = _steps(usage, each)
+        steps = counted_steps(usage, each.start, each.end)
         if steps:
             found.append(Rate(each.nodes, each.seconds / steps, max(1, round(steps)), each.label))
     return tuple(found)
@@ -130,7 +132,7 @@ def _summary(
 
 def _use(phase: str, nodes: int, stretches: Sequence[Stretch], usage: Usage) -> PhaseUse:
     seconds = sum(each.seconds for each in stretches)
-    counted = [_steps(usage, each) for each in stretches]
+    counted = [counted_steps(usage, each.start, each.end) for each in stretches]
     known = [(each.seconds, steps) for each, steps in zip(stretches, counted, strict=True) if steps is not None]
     steps = sum(each for _, each in known) if known else None
     per_step = sum(each for each, _ in known) / steps if steps else None
@@ -162,16 +164,16 @@ def _compared(
     return replace(use, efficiency=efficiency, base=base if efficiency is not None else None, over_node_hours=over)
 
 
-def _steps(usage: Usage, stretch: Stretch) -> float | None:
-    """Return the steps done in a stretch, interpolated between samples; None where they were not counted."""
-    if usage.steps is None:
+def counted_steps(usage: Usage, start: float, end: float) -> float | None:
+    """Return the steps done between two times, in between by interpolation; None where they were not counted."""
+    times, counts = usage.step_times, usage.step_counts
+    if times is None or counts is None or times.size < 2:
         return None
-    known = np.isfinite(usage.steps) & (usage.times >= stretch.start) & (usage.times <= stretch.end)
-    if known.sum() < 2:
+    first, last = max(start, float(times[0])), min(end, float(times[-1]))
+    if last <= first or (last - first) < 0.5 * (end - start):
         return None
-    times, steps = usage.times[known], usage.steps[known]
-    covered = float(times[-1] - times[0])
-    return float(steps[-1] - steps[0]) * stretch.seconds / covered if covered > 0 else None
+    done = np.interp([first, last], times, counts)
+    return float(done[1] - done[0]) * (end - start) / (last - first)
 
 
 def _mean(values: Array | None, inside: NDArray[np.bool_]) -> float | None:

@@ -47,8 +47,8 @@ def test_columns_from_csv(tmp_path: Path) -> None:
 
 def test_columns_from_jsonl(tmp_path: Path) -> None:
     path = tmp_path / "loss.jsonl"
-    lines = ['{"timestamp": "2026-11-29T23:02:27+00:00", "loss": 2}', '{"timestamp": 1795993348000, "loss": 1}', "{}", "{]"]
-    path.write_text("\n".join(lines))
+    first, second = '{"timestamp": "2026-11-29T23:02:27+00:00", "loss": 2}', '{"timestamp": 1795993348000, "loss": 1}'
+    path.write_text(f"{first}\n{second}\n{{}}\n{{]\n")
     found = read_extra(path)
     assert found.times.tolist() == [1795993347, 1795993348] and found.columns["loss"].tolist() == [2, 1]
     assert found.left_out == 2

@@ -152,3 +152,16 @@ def test_without_ruptures_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ruptures", None)
     with pytest.raises(PhasesError, match="pip install"):
         find_changes(series(np.random.default_rng(0), 0.1).signals)
+
+
+def test_a_declared_phase_without_a_change_inside_is_one_however_it_differs() -> None:
+    rng = np.random.default_rng(16)
+    level = np.repeat([0.9, 0.1, 0.5, 0.1], 40)
+    signals = Signals(np.arange(160.0), {"cpu": level + 0.02 * rng.normal(size=160)}, FLOORS)
+    names = ("solve", "write", "solve", "write")
+    declared = [Declared(name, 40 * place, 40 * place + 40) for place, name in enumerate(names)]
+    found = find_phases(signals, [Held(0, 160, 2)], declared)
+    assert [each.label for each in found] == ["solve", "write", "solve", "write"]
+    # At another size likewise.
+    found = find_phases(signals, [Held(0, 80, 2), Held(80, 160, 4)], declared)
+    assert [each.label for each in found] == ["solve", "write", "solve", "write"]

@@ -1,0 +1,157 @@
+"""Read all that there is to a run: its folder, and what accounting and others recorded beside it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..options import RunOptions
+from ..rundir import LauncherState, Progress, RunDir
+from ..telemetry.extra import Extra, Record, parse_records, read_extra
+from ..telemetry.layout import TelemetryError
+from ..telemetry.profile import read_profile
+from ..telemetry.read import Telemetry, read_telemetry
+from .data import Clock
+
+POINTS = 4096
+"""Rows that a timeline has at most; telemetry is read as fine as that needs."""
+NO_DIFFERENCE = 0.05
+"""Seconds within which two clocks are the same: what an fsync takes."""
+NOT_A_CLOCK = 300.0
+"""A file this much younger than its last line was copied since, and tells nothing of clocks."""
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What a timeline is made from.
+
+    ``events`` are the ledger's, their times put right by ``clocks``. ``notes`` say what could not be used.
+    """
+
+    run: str
+    folder: Path
+    options: RunOptions | None
+    events: tuple[Mapping[str, Any], ...]
+    progress: Progress | None = None
+    launcher: LauncherState | None = None
+    telemetry: Telemetry = field(default_factory=Telemetry)
+    extras: tuple[Extra, ...] = ()
+    accounting: tuple[Record, ...] = ()
+    clocks: tuple[Clock, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def read_sources(
+    folder: Path,
+    *,
+    points: int = POINTS,
+    sacct: Path | None = None,
+    profiles: Sequence[Path] = (),
+    columns: Sequence[Path] = (),
+) -> Sources:
+    """Read a run.
+
+    Parameters
+    ----------
+    sacct
+        A file with what ``sacct -P`` printed; default: ``telemetry/sacct.txt`` of the run, where there is one.
+    profiles
+        Files of Slurm's ``acct_gather_profile/hdf5``, for nodes and times that no sampler saw.
+    columns
+        CSV or JSONL files with columns of the user's own, beside those in ``telemetry/user/``.
+
+    Raises
+    ------
+    RunDirError
+        When there is no such run.
+    TelemetryError
+        When a file that was named can't be used.
+    """
+    run = RunDir(folder)
+    description = run.description()
+    notes: list[str] = []
+    events, clocks = _events(run)
+    telemetry = read_telemetry(folder / "telemetry", points)
+    notes.extend(telemetry.unread)
+    for each in telemetry.nodes:
+        who = f"node {each.node}, generation {each.generation}"
+        clocks.append(Clock(who, _or_none(each.facts.get("clock_ahead")), "a file it wrote"))
+    slurm = [series for path in profiles for series in read_profile(path)]
+    telemetry = dataclasses.replace(telemetry, nodes=telemetry.nodes + tuple(slurm))
+    extras = [read_extra(path) for path in columns]
+    for path in sorted((folder / "telemetry" / "user").glob("*")):
+        if path.suffix in (".csv", ".jsonl"):
+            try:
+                extras.append(read_extra(path))
+            except TelemetryError as error:
+                notes.append(str(error))
+    records: tuple[Record, ...] = ()
+    chosen = sacct if sacct is not None else folder / "telemetry" / "sacct.txt"
+    if sacct is not None or chosen.exists():
+        try:
+            records = parse_records(chosen.read_text(errors="replace").splitlines())
+        except (OSError, TelemetryError) as error:
+            if sacct is not None:
+                raise TelemetryError(f"{sacct}: {error}") from None
+            notes.append(f"{chosen}: {error}")
+    options = RunOptions.of_run(run) if "command" in description else None
+    name = str(description.get("run") or folder.name)
+    return Sources(
+        name, folder, options, events, run.read_progress(), run.read_launcher(), telemetry, tuple(extras), records,
+        tuple(clocks), tuple(notes),
+    )  # fmt: skip
+
+
+def _or_none(value: Any) -> float | None:
+    return None if value is None else float(value)
+
+
+def _events(run: RunDir) -> tuple[tuple[Mapping[str, Any], ...], list[Clock]]:
+    """Return the ledger with the clocks of those who wrote it put right by the times of their files."""
+    found: list[dict[str, Any]] = []
+    ahead: dict[Path, float] = {}
+    lines: dict[Path, list[dict[str, Any]]] = {}
+    for path in sorted((run.folder / "ledger").glob("*.jsonl")):
+        lines[path] = [each for each in _lines(path) if isinstance(each.get("time"), int | float)]
+        if lines[path]:
+            ahead[path] = float(lines[path][-1]["time"]) - os.stat(path).st_mtime
+    # Files that were copied since are all of one age, whatever they say.
+    copied = any(each < -NOT_A_CLOCK for each in ahead.values())
+    clocks = []
+    for path, events in lines.items():
+        by = path.name.removesuffix(".jsonl")
+        offset = ahead.get(path, 0.0)
+        if copied and offset < 0 or abs(offset) <= NO_DIFFERENCE:
+            known = None if copied and offset < -NO_DIFFERENCE else 0.0
+            offset = 0.0
+        else:
+            known = offset
+        if events:
+            clocks.append(Clock(_who(by), known, "the time of its ledger"))
+        found.extend({**each, "time": float(each["time"]) - offset} for each in events)
+    found.sort(key=lambda each: (each.get("generation", 0), each["time"]))
+    return tuple(found), clocks
+
+
+def _who(name: str) -> str:
+    number, _, rest = name.partition(".")
+    part = "rank 0" if rest == "app" else "successor" if rest else "launcher"
+    return f"{part}, generation {int(number) if number.isdigit() else number}"
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    found = []
+    with open(path, errors="replace") as stream:
+        for line in stream:
+            try:
+                each = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(each, dict):
+                found.append(each)
+    return found

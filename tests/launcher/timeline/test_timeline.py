@@ -1,0 +1,223 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from made_run import SERIAL, T0, MadeRun, labels, seconds_per_step, three_phases
+
+from dmr.launcher.telemetry.layout import TelemetryError
+from dmr.launcher.timeline.analysis import Analysis, analyse, total_net
+from dmr.launcher.timeline.fuse import clock_words
+from dmr.launcher.timeline.sources import read_sources
+
+
+def analysed(made: MadeRun, **options: object) -> Analysis:
+    return analyse(read_sources(made.write(), **options), now=made.clock + 1000.0)  # type: ignore[arg-type]
+
+
+def test_every_node_second_is_accounted_for(tmp_path: Path) -> None:
+    made = three_phases(tmp_path / "run")
+    timeline = analysed(made).timeline
+    assert timeline.start == T0 and timeline.end == pytest.approx(made.clock)
+    assert sum(timeline.node_hours.values()) == pytest.approx(
+        sum(each.node_hours for each in timeline.spans)
+    )
+    # What the levels say and what the spans say is the same.
+    ends = [*(each.time for each in timeline.held[1:]), timeline.end]
+    by_levels = sum(each.nodes * (end - each.time) for each, end in zip(timeline.held, ends, strict=True)) / 3600
+    assert by_levels == pytest.approx(sum(timeline.node_hours.values()))
+    hours = timeline.node_hours
+    assert hours["launch"] == pytest.approx((4 * 4 + 8 * 4) / 3600)
+    assert hours["load"] == pytest.approx(8 / 3600)
+    assert hours["save"] == pytest.approx((4 + 4 + 8) / 3600)
+
+
+def test_declared_phases_and_their_arithmetic(tmp_path: Path) -> None:
+    found = analysed(three_phases(tmp_path / "run"))
+    assert labels(found.timeline.phases) == [
+        ("mesh", 4), ("solve", 4), ("write", 4), ("mesh", 4), ("solve", 4), ("solve", 8), ("write", 8)
+    ]  # fmt: skip
+    uses = {(each.phase, use.nodes): use for each in found.summaries for use in each.uses}
+    assert uses["mesh", 4].steps == pytest.approx(120)
+    for (phase, nodes), use in uses.items():
+        if phase != "solve":  # a save lies in it
+            assert use.seconds_per_step == pytest.approx(seconds_per_step(phase, nodes), rel=0.03)
+    assert uses["solve", 4].cpu == pytest.approx(0.97, abs=0.06)
+    assert uses["solve", 8].memory_headroom == pytest.approx(1 - 12.3 / 64, abs=0.02)
+    efficiency = seconds_per_step("solve", 4) / 2 / seconds_per_step("solve", 8)
+    assert uses["solve", 8].efficiency == pytest.approx(efficiency, abs=0.1)
+
+
+def test_phases_are_found_that_nobody_declared(tmp_path: Path) -> None:
+    made = MadeRun(tmp_path / "run")
+    made.launch(4)
+    for _ in range(3):
+        for phase, steps in (("mesh", 150), ("solve", 200), ("write", 50)):
+            made.compute(phase, steps, declare=False)
+    made.end()
+    found = analysed(made)
+    assert labels(found.timeline.phases) == [("phase 1", 4), ("phase 2", 4), ("phase 3", 4)] * 3
+    bounds = [round(each.start - found.timeline.start) for each in found.timeline.phases]
+    length = [steps * seconds_per_step(phase, 4) for phase, steps in (("mesh", 150), ("solve", 200), ("write", 50))]
+    true = 4 + np.concatenate([[0], np.cumsum(length * 3)[:-1]])
+    np.testing.assert_allclose(bounds, true, atol=2.01)
+
+
+def test_growth_in_place_is_judged(tmp_path: Path) -> None:
+    found = analysed(three_phases(tmp_path / "run"))
+    (verdict,) = found.verdicts
+    assert (verdict.request.before, verdict.request.after, verdict.request.phase) == (4, 8, "solve")
+    assert verdict.request.by == "policy queue" and verdict.word == "effective"
+    assert verdict.acquisition == 0 and verdict.synchronisation == pytest.approx(0)
+    assert verdict.redistribution == pytest.approx(1 + 0.5 + 4 + 1)
+    gained = 160 * (seconds_per_step("solve", 4) - seconds_per_step("solve", 8)) + 40 * (
+        seconds_per_step("write", 4) - seconds_per_step("write", 8)
+    )
+    assert verdict.gained == pytest.approx(gained, abs=6)
+    assert total_net(found.verdicts)[0] == pytest.approx(verdict.net)
+
+
+def test_a_successor_s_wait_is_acquisition_and_its_idle_nodes_are_counted(tmp_path: Path) -> None:
+    made = MadeRun(tmp_path / "run")
+    made.launch(4)
+    made.compute("solve", 100)
+    made.successor(8, 60.0, "solve")
+    made.compute("solve", 400)
+    made.end()
+    found = analysed(made)
+    (verdict,) = found.verdicts
+    assert verdict.acquisition == pytest.approx(60, abs=1)
+    assert verdict.synchronisation == pytest.approx(2 * seconds_per_step("solve", 4), abs=0.01)
+    assert verdict.word == "effective"
+    hours = found.timeline.node_hours
+    assert hours["handover"] == pytest.approx(8 * (2 * seconds_per_step("solve", 4) + 1) / 3600, rel=0.05)
+    assert [each.nodes for each in found.timeline.requested] == [4, 8, 0]
+    assert max(each.nodes for each in found.timeline.held) == 12, "old and new side by side"
+
+
+def test_a_request_for_a_phase_that_was_over_is_late(tmp_path: Path) -> None:
+    made = MadeRun(tmp_path / "run")
+    made.launch(4)
+    made.compute("mesh", 60)
+    made.resize(8, by="policy phases", facts={"for_phase": "mesh"})
+    made.compute("write", 60)
+    made.end()
+    (verdict,) = analysed(made).verdicts
+    assert verdict.word == "late" and verdict.request.targeted
+
+
+def test_a_successor_that_never_came_is_useless(tmp_path: Path) -> None:
+    made = MadeRun(tmp_path / "run")
+    made.launch(4)
+    about = {"token": "x", "successor": 2, "name": "dmr:made:2", "nodes": [8, 8], "after": None}
+    made.event("submitted", job=None, by="user", reason="asked for by user", **about)
+    made.compute("solve", 100)
+    made.event("cancelled", token="x", job="5", reason="the run has finished")
+    made.end()
+    (verdict,) = analysed(made).verdicts
+    assert verdict.word == "useless" and verdict.request.by == "user"
+
+
+def test_work_done_again_after_a_crash_is_lost(tmp_path: Path) -> None:
+    made = MadeRun(tmp_path / "run")
+    made.launch(4)
+    made.compute("solve", 100)
+    made.save()
+    made.compute("solve", 100)
+    made.end("crashed")
+    made.step = 100
+    made.launch(4, load=1.0, cause="restart")
+    made.compute("solve", 100)
+    made.end()
+    found = analysed(made)
+    lost = 4 * 100 * seconds_per_step("solve", 4) / 3600
+    assert found.timeline.node_hours["lost"] == pytest.approx(lost, rel=0.1)
+    assert found.verdicts == ()
+
+
+def test_clocks_that_differ_are_found_said_and_put_right(tmp_path: Path) -> None:
+    straight = analysed(three_phases(tmp_path / "straight"))
+    made = three_phases(tmp_path / "crooked", ahead={"n0": 7.0, "0001.app.jsonl": -3.0, "0002.app.jsonl": -3.0})
+    crooked = analysed(made)
+    words = clock_words(crooked.timeline.clocks)
+    assert any("node n0" in each and "7.00 s ahead" in each for each in words)
+    assert any("rank 0" in each and "3.00 s behind" in each for each in words)
+    assert clock_words(straight.timeline.clocks) == ()
+    starts = [each.start for each in straight.timeline.phases]
+    assert [each.start for each in crooked.timeline.phases] == pytest.approx(starts, abs=0.01)
+
+
+def test_a_copied_ledger_says_nothing_of_clocks(tmp_path: Path) -> None:
+    made = three_phases(tmp_path / "run")
+    made.write()
+    for path in (made.folder / "ledger").iterdir():
+        os.utime(path, (T0 + 1e6, T0 + 1e6))
+    found = analyse(read_sources(made.folder), now=made.clock)
+    assert found.timeline.start == T0
+    assert any("could not be compared" in each for each in clock_words(found.timeline.clocks))
+
+
+def test_gaps_are_named(tmp_path: Path) -> None:
+    made = three_phases(tmp_path / "run")
+    folder = made.write() / "telemetry"
+    for path in folder.glob("0001.n2.*"):
+        path.unlink()
+    for path in folder.glob("0002.*"):
+        path.unlink()
+    words = [each.what for each in analyse(read_sources(made.folder), now=made.clock).timeline.gaps]
+    assert "no telemetry of n2 in generation 1" in words and "no telemetry of generation 2" in words
+
+
+def test_accounting_is_fused_and_its_clock_checked(tmp_path: Path) -> None:
+    made = MadeRun(tmp_path / "run")
+    made.clock += 10.0
+    made.launch(4)
+    made.compute("solve", 100)
+    made.end()
+    text = f"JobID|Start|End|NNodes|State\n100|{T0 + 5:.0f}|{made.clock + 20:.0f}|4|COMPLETED\n"
+    (made.folder / "telemetry" / "sacct.txt").write_text(text)
+    found = analysed(made)
+    hours = found.timeline.node_hours
+    assert hours["between"] == pytest.approx(4 * 5 / 3600), "held before the launcher started"
+    assert hours["leave"] == pytest.approx(4 * 20 / 3600, rel=0.06), "and after it ended"
+    other = tmp_path / "other.txt"
+    other.write_text(text.replace(f"{T0 + 5:.0f}", f"{T0 + 40:.0f}"))
+    found = analysed(made, sacct=other)
+    assert any("scheduler was 30.00 s ahead" in each for each in clock_words(found.timeline.clocks))
+
+
+def test_columns_of_the_user_s_own(tmp_path: Path) -> None:
+    made = three_phases(tmp_path / "run")
+    folder = made.folder / "telemetry" / "user"
+    folder.mkdir()
+    (folder / "power.csv").write_text("time,watts\n" + "".join(f"{T0 + s},{100 + s}\n" for s in range(50)))
+    (folder / "bad.csv").write_text("a,b\n1,2\n")
+    found = analysed(made)
+    assert np.nanmin(found.timeline.columns["watts"]) == pytest.approx(100, abs=1)
+    assert any("bad.csv" in each for each in found.notes)
+    with pytest.raises(TelemetryError):
+        read_sources(made.folder, columns=[folder / "bad.csv"])
+
+
+def test_what_the_run_taught(tmp_path: Path) -> None:
+    found = analysed(three_phases(tmp_path / "run"))
+    assert found.key.program == "app.py" and found.key.input == "--size 9" and found.key.machine == "cluster"
+    record = found.record
+    assert record.steps == 560 and set(record.phases) == set(SERIAL)
+    assert [(each.phase, each.start, each.end) for each in record.order] == [
+        ("mesh", 0, 60), ("solve", 60, 220), ("write", 220, 260),
+        ("mesh", 260, 320), ("solve", 320, 520), ("write", 520, 560),
+    ]  # fmt: skip
+    (cost,) = record.costs
+    assert (cost.nodes, cost.launch, cost.load) == (8, 4.0, 1.0)
+
+
+def test_a_run_that_has_just_begun(tmp_path: Path) -> None:
+    made = MadeRun(tmp_path / "run")
+    found = analysed(made)
+    assert found.verdicts == () and found.summaries == () and found.steps is None
+    made.launch(2)
+    found = analysed(made)
+    assert found.timeline.generations[0].nodes == 2
