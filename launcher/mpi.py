@@ -145,7 +145,7 @@ def find_flavour(choice: str, command: Sequence[str], *, slurm: bool, environ: M
     if choice == "auto" and slurm and library is not None:
         plugin = _plugin_for(library, srun_plugins(environ))
         srun = shutil.which("srun", path=environ.get("PATH"))
-        if plugin and srun:
+        if plugin and srun and _loads(srun, plugin, environ):
             return Flavour(f"srun-{plugin}", srun, why=f"{_described(library)}, and srun has {plugin}")
     found = _starter(choice, library, command, environ)
     if found is not None:
@@ -234,6 +234,13 @@ def srun_plugins(environ: Mapping[str, str]) -> tuple[str, ...]:
     """Return the PMI plug-ins that srun has here; none where there is no srun."""
     done = _run(["srun", "--mpi=list"], environ)
     return parse_plugins(done.stdout + "\n" + done.stderr) if done and done.returncode == 0 else ()
+
+
+def _loads(srun: str, plugin: str, environ: Mapping[str, str]) -> bool:
+    """Whether a step can start with a plug-in: ``srun --mpi=list`` names pmix also where its library is missing."""
+    argv = [srun, f"--mpi={plugin}", "--overlap", "--nodes=1", "--ntasks=1", "--job-name=dmr-probe", "true"]
+    done = _run(argv, environ)
+    return done is not None and done.returncode == 0
 
 
 def _srun(choice: str, command: Sequence[str], *, slurm: bool, environ: Mapping[str, str]) -> Flavour:

@@ -21,7 +21,8 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # Debian's h5py is the only one to be had ready-made with MPI; it is bound to Debian's MPI, mpi4py and NumPy.
 PARALLEL_HDF5 = ("openmpi-bin", "python3-mpi4py", "python3-h5py", "python3-h5py-mpi")
-SLURM = ("slurmctld", "slurmd", "slurm-client", "slurm-wlm-basic-plugins", "munge")
+# srun --mpi=pmix looks for libpmix.so, which only the development package has.
+SLURM = ("slurmctld", "slurmd", "slurm-client", "slurm-wlm-basic-plugins", "munge", "libpmix-dev")
 VENV_MODULE = ("python3-venv",)
 FROM_DEBIAN = ("h5py", "mpi4py", "numpy")
 
