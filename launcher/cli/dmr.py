@@ -18,6 +18,7 @@ COMMANDS = {
     "cluster": (".cluster:cluster", "A private Slurm on this machine, without root."),
     "explain": (".simulate:explain", "Print the table behind a run's decisions."),
     "history": (".look:history", "One line a generation: size, times, why it ended."),
+    "model": (".model:model", "What earlier runs taught of a program."),
     "replay": (".simulate:replay", "What another policy would have done in a run."),
     "resize": (".steer:resize", "Ask a live run for another size."),
     "resume": (".steer:resume", "Continue a run whose launcher is gone."),
