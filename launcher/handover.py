@@ -19,16 +19,10 @@ from .engine import Engine, EngineError, Submission, SubmitRefused, Unanswered
 from .history import SuccessorRecord
 from .hooks import reached
 from .rundir import ENV_GENERATION, ENV_RUN_DIR, ENV_TOKEN, RunDir, new_token
+from .slurm.reasons import waits_for
 
-HOPELESS = frozenset(
-    {
-        "AccountNotAllowed", "AssocGrpNodeLimit", "AssocMaxCpuPerJobLimit", "AssocMaxNodePerJobLimit",
-        "AssocMaxWallDurationPerJobLimit", "BadConstraints", "DependencyNeverSatisfied", "InvalidAccount", "InvalidQOS",
-        "MaxNodePerAccount", "PartitionInactive", "PartitionNodeLimit", "PartitionTimeLimit", "QOSGrpNodeLimit",
-        "QOSMaxCpuPerJobLimit", "QOSMaxNodePerJobLimit", "QOSMaxWallDurationPerJobLimit", "QOSNotAllowed",
-    }
-)  # fmt: skip
-"""Reasons with which a job would pend for ever, whatever becomes free."""
+NODE_LIMITS = frozenset({"AssocGrpNodeLimit", "MaxNodePerAccount", "QOSGrpNodeLimit", "QOSMaxNodePerUserLimit"})
+"""Limits that this run's own nodes count in: beside them the successor does not start."""
 
 LOOK_FOR_LOST = 30.0
 """Seconds between two looks for a submission whose answer was lost."""
@@ -182,8 +176,12 @@ class Successors:
                 self.console.say(f"the successor, job {successor.job}, is gone without a start: going on as it is")
                 self._drop(f"ended before it took over: {info.reason or 'cancelled'}")
             return
-        if job.state == "pending" and job.reason.strip("()").split(",")[0] in HOPELESS:
+        if job.state != "pending":
+            return
+        if waits_for(job.reason) == "never":
             self.cancel(f"it would never start: {job.reason}")
+        elif successor.after is None and job.reason.strip("()").split(",")[0] in NODE_LIMITS:
+            self.cancel(f"it would not start beside this job: {job.reason}")
 
     def follow(self, nodes: tuple[int, int], reason: str) -> None:
         """Ask for another size in the successor that waits."""
