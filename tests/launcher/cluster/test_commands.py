@@ -130,3 +130,18 @@ def test_without_slurm_the_packages_are_named(tmp_path: Path) -> None:
     )
     assert done.returncode == 1
     assert "slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge" in done.stderr
+
+
+def test_a_start_cut_short_is_cleared_away(name: str) -> None:
+    argv = [*PROGRAM, "up", "--nodes", "40", "--name", name]
+    with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as starting:
+        limit = time.monotonic() + 20
+        while (begun := PrivateCluster.find(name)) is None or len(processes.belonging(begun.folder)) < 5:
+            assert time.monotonic() < limit and starting.poll() is None, "it was not caught while it started"
+            time.sleep(0.005)
+        starting.kill()
+    assert begun.status().condition == "dead"
+    down = dmr("down", "--name", name)
+    # Whoever starts a cluster meanwhile sweeps it away first, and then there is none.
+    assert down.returncode == 0 or "there is no cluster" in down.stderr
+    assert processes.belonging(begun.folder) == {} and not begun.folder.exists()
