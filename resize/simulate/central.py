@@ -152,6 +152,6 @@ def submit(simulation: Simulation, job: Job) -> None:
     simulation.submit(str(job.id), job.sizes[0], job.sizes[0], limit, Elastic(simulation, outcome), f"r{job.id}")
 
 
-def simulate_central(workload: Workload, nodes: int) -> Schedule:
+def simulate_central(workload: Workload, nodes: int, *, keep_usage: bool = False) -> Schedule:
     """Return the schedule of a workload whose malleable jobs the scheduler itself resizes."""
-    return Simulation(workload, nodes, central).run(submit)
+    return Simulation(workload, nodes, central, keep_usage=keep_usage).run(submit)

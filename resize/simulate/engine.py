@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -212,9 +212,3 @@ def submit_rigid(simulation: Simulation, job: Job) -> None:
 def simulate_rigid(workload: Workload, nodes: int, scheduler: str = "easy", *, cycle: float = 0.0) -> Schedule:
     """Return the schedule of a workload with every job rigid."""
     return Simulation(workload, nodes, scheduler, cycle=cycle).run()
-
-
-def held(usage: Iterable[tuple[float, int]]) -> float:
-    """Return the integral of usage, node-seconds."""
-    points = list(usage)
-    return sum(nodes * (later - when) for (when, nodes), (later, _) in zip(points, points[1:], strict=False))

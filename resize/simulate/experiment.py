@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from .central import simulate_central
-from .engine import Schedule, Simulation, simulate_rigid
+from .engine import Schedule, Simulation
 from .malleable import Fleet, Launcher
 from .metrics import metrics, turnaround_of
 from .workload import Workload, make_malleable
 
-STUDENT = (12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
-           2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042)  # fmt: skip
+STUDENT = (
+    12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
+    2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+)  # fmt: skip
 """97.5 % quantiles of Student's t for 1, 2, … degrees of freedom."""
 
 
@@ -41,9 +43,14 @@ def interval(values: Iterable[float]) -> Interval:
 
 
 def simulate_malleable(
-    workload: Workload, nodes: int, launcher: Launcher, scheduler: str = "easy", *, cycle: float = 0.0,
+    workload: Workload,
+    nodes: int,
+    launcher: Launcher,
+    scheduler: str = "easy",
+    *,
+    cycle: float = 0.0,
     keep_usage: bool = False,
-) -> Schedule:  # fmt: skip
+) -> Schedule:
     """Return the schedule of a workload whose malleable jobs have a launcher each, on an unaware scheduler."""
     simulation = Simulation(workload, nodes, scheduler, cycle=cycle, keep_usage=keep_usage)
     Fleet(simulation)
@@ -65,16 +72,18 @@ class Regime:
     launcher: Launcher | None = None
     cycle: float = 0.0
 
-    def run(self, workload: Workload, nodes: int, seed: int) -> Schedule:
+    def run(self, workload: Workload, nodes: int, seed: int, *, keep_usage: bool = False) -> Schedule:
         """Return the schedule of the workload under this regime."""
         if self.kind == "rigid":
-            return simulate_rigid(workload, nodes, self.scheduler, cycle=self.cycle)
+            return Simulation(workload, nodes, self.scheduler, cycle=self.cycle, keep_usage=keep_usage).run()
         mixed = make_malleable(workload, self.share, nodes, seed)
         if self.kind == "central":
-            return simulate_central(mixed, nodes)
+            return simulate_central(mixed, nodes, keep_usage=keep_usage)
         if self.launcher is None:
             raise ValueError(f"the regime {self.name} has no launcher")
-        return simulate_malleable(mixed, nodes, self.launcher, self.scheduler, cycle=self.cycle)
+        return simulate_malleable(
+            mixed, nodes, self.launcher, self.scheduler, cycle=self.cycle, keep_usage=keep_usage
+        )
 
 
 @dataclass(frozen=True)
@@ -82,7 +91,8 @@ class Result:
     """Numbers of one regime: each metric, its ratio to the first regime, both over the seeds.
 
     ``rigid_effect`` is the mean turnaround of the jobs that stay rigid over what the same jobs have under the first
-    regime. ``share_of_central`` is how much of the gain in turnaround of the ``central`` regime of the same share this one has.
+    regime. ``share_of_central`` is how much of the gain in turnaround that the ``central`` regime with the same
+    share of malleable jobs has is had by this one.
     """
 
     name: str
@@ -124,24 +134,13 @@ def compare(
             gains[place].append((found[0]["turnaround"] - found[place]["turnaround"]) / gain if gain > 0 else math.nan)
     results = []
     for place, regime in enumerate(regimes):
-        mine = values[place]
+        mine, pairs = values[place], list(zip(values[place], values[0], strict=True))
         names = list(mine[0]) if mine else []
-        results.append(
-            Result(
-                regime.name,
-                {name: interval(each[name] for each in mine) for name in names},
-                {name: interval(_ratio(a[name], b[name]) for a, b in zip(mine, values[0], strict=True)) for name in names},
-                interval(effects[place]),
-                interval(gains[place]),
-            )
-        )
+        means = {name: interval(each[name] for each in mine) for name in names}
+        ratios = {name: interval(_ratio(each[name], base[name]) for each, base in pairs) for name in names}
+        results.append(Result(regime.name, means, ratios, interval(effects[place]), interval(gains[place])))
     return results
 
 
 def _ratio(value: float, base: float) -> float:
     return value / base if base else math.nan
-
-
-def with_share(regime: Regime, share: float) -> Regime:
-    """Return the same regime with another share of malleable jobs."""
-    return replace(regime, share=share, name=f"{regime.name}, {share:.0%} malleable")

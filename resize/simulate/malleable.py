@@ -274,12 +274,15 @@ class Run:
             may_change = getattr(self.launcher.policy, "may_change", None)
             if may_change is not None and not may_change(self.nodes, self.job.sizes, self.simulation.glance()):
                 return
-        self._poll_after(self.simulation.now)
+        self._poll_at(self.simulation.now)
 
-    def _poll_after(self, when: float) -> None:
+    def _poll_at(self, when: float) -> None:
+        """Look at the queue at the first turn of the interval that is not before a time, and not now."""
         interval = self.launcher.interval
-        turns = math.floor((when - self.poll_origin) / interval) + 1
-        self.poll_set = self.poll_origin + max(0, turns) * interval
+        turns = max(0, math.ceil((when - self.poll_origin) / interval - 1e-9))
+        self.poll_set = self.poll_origin + turns * interval
+        if self.poll_set <= self.simulation.now:
+            self.poll_set += interval
         self.simulation.at(self.poll_set, self._poll)
 
     def _poll(self) -> None:
@@ -311,9 +314,9 @@ class Run:
             self._give_up_successor()
         ready = self.since + policy.rules.dwell
         if not self.busy and ready > simulation.now:
-            self._poll_after(ready - 1e-6)
+            self._poll_at(ready)
         elif not self.busy and not hasattr(policy, "may_change"):
-            self._poll_after(simulation.now)
+            self._poll_at(simulation.now)
 
     def _held(self) -> float:
         assert self.allocation is not None

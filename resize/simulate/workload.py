@@ -50,7 +50,10 @@ class Problem:
 
 @dataclass(frozen=True)
 class Workload:
-    """Jobs in order of submission. ``nodes`` is the size of the machine, 0 where the source doesn't say."""
+    """Jobs in order of submission. ``nodes`` is the size of the machine, 0 where the source doesn't say.
+
+    ``problems`` are the lines that were passed over or corrected.
+    """
 
     jobs: tuple[Job, ...]
     nodes: int = 0
@@ -61,6 +64,17 @@ class Workload:
     def first(self, count: int | None) -> Workload:
         """Return the first so many jobs."""
         return self if count is None else replace(self, jobs=self.jobs[:count])
+
+    def fitting(self, nodes: int) -> Workload:
+        """Return the jobs that this machine has room for; the others become problems."""
+        too_large = [job for job in self.jobs if (job.sizes[0] if job.malleable else job.nodes) > nodes]
+        if not too_large:
+            return self
+        gone = {job.id for job in too_large}
+        found = [Problem(0, f"job {job.id}", f"asks for {job.nodes} nodes of {nodes}", True) for job in too_large]
+        return replace(
+            self, jobs=tuple(job for job in self.jobs if job.id not in gone), problems=(*self.problems, *found)
+        )
 
     def load(self, nodes: int) -> float:
         """Return the work over what the machine offers while jobs arrive."""

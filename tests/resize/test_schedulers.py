@@ -127,11 +127,11 @@ def test_easy_never_delays_the_head(jobs: Workload) -> None:
         easy(now, machine, queue, start)
         head = queue.head()
         if head is not None:
-            free, when = machine.free, now
-            for when, nodes in machine.releases(now):
+            free, ends = machine.free, iter(machine.releases(now))
+            when = now
+            while free < head.nodes:
+                when, nodes = next(ends)
                 free += nodes
-                if free >= head.nodes:
-                    break
             reserved[head.job] = min(when, reserved.get(head.job, math.inf))
 
     schedule = Simulation(jobs, 8, watched).run()
