@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import re
 import sys
 import threading
 import time
@@ -11,22 +12,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ...resize.view import ClusterView
-from ..engine import Allocation, EngineError, JobInfo, Launch, ShrinkRefused, Submission, Unanswered
+from ..engine import Allocation, Ending, EngineError, JobInfo, Launch, ShrinkRefused, Submission, Unanswered
 from ..mpi import Flavour, find_flavour
 from ..processes import ProcessRanks
 from . import options, parse
 from .client import Client, CommandClient
 from .commands import QUERY_SECONDS, QUERY_TRIES, CommandFailed, Commands
 from .environment import step_environment, without_scheduler
+from .limits import most_nodes
 from .parse import JobRow
 from .script import BatchScript, generated, own_arguments
-from .states import job_state
+from .states import is_responding, job_state
 from .steps import signal_steps, sweeper
-from .submit import CPUS_PER_TASK, TASKS_PER_NODE, Origin, Prepared, prepare, submit
+from .submit import CPUS_PER_TASK, TASKS_PER_NODE, Origin, Prepared, foresee, prepare, submit
 from .view import Reach, cluster_view
 
 SHRINK_SECONDS = 15.0
 """How long a shrink is tried again while Slurm says that the job can't be changed just now."""
+ENDING_SECONDS = 5.0
+"""Time-out when there are only seconds left."""
 ASK_SECONDS = 10.0
 """How long scancel may take to send the ranks a SIGTERM."""
 
@@ -154,9 +158,25 @@ class SlurmEngine:
                 origin = self.origin()
             except EngineError:
                 return Reach(frozenset(partitions))
-            excluded = parse.expand_hosts(origin.record.get("ExcNodeList", ""))
-            self._reach = Reach(frozenset(partitions), origin.record.get("Features", ""), frozenset(excluded))
+            record, held = origin.record, self._held or self.allocation()
+            cpus = held.tasks_per_node * (held.cpus_per_task or 1)
+            self._reach = Reach(
+                frozenset(options.partitions(record, origin.batch.text) or partitions),
+                record.get("Features", ""),
+                frozenset(parse.expand_hosts(record.get("ExcNodeList", ""))),
+                most_nodes(self.commands, record, self._user(), cpus),
+            )
         return self._reach
+
+    def foresee(self, submission: Submission) -> float | None:
+        """Return when Slurm would start a submission (``sbatch --test-only``), None where it doesn't say.
+
+        It looks at running jobs alone, and so is a lower bound.
+        """
+        try:
+            return foresee(self.commands, self.prepare(submission))
+        except EngineError:
+            return None
 
     # -- ranks
 
@@ -183,9 +203,9 @@ class SlurmEngine:
         argv = flavour.argv([*launch.prefix, *launch.command], launch.allocation, label=label)
         sweep = sweeper(self.commands, self._raw, label)
 
-        def ask() -> bool:
+        def ask(name: str) -> bool:
             # srun answers SIGTERM by killing the step at once, without a SIGTERM to the ranks.
-            return flavour.by_srun and signal_steps(self.commands, self._raw, label, "TERM", ASK_SECONDS)
+            return flavour.by_srun and signal_steps(self.commands, self._raw, label, name, ASK_SECONDS)
 
         return ProcessRanks(argv, environ, launch.folder, launch.log, ask=ask, sweep=sweep)
 
@@ -316,6 +336,54 @@ class SlurmEngine:
         except CommandFailed as error:
             if not error.unknown_job:
                 raise
+
+    # -- trouble
+
+    def ending(self) -> Ending:
+        """Return why Slurm ends this job, from one record of it, or two.
+
+        While a job completes squeue hides why; the record tells. Preemption is known from the begin of its grace time
+        on, when the job still runs.
+        """
+        try:
+            shown = self._ask_quickly(["scontrol", "show", "job", "-o", self._raw])
+            if shown is None:
+                return "unknown"
+            found = parse.record(shown)
+            restarts = int(self._environ.get("SLURM_RESTART_COUNT") or 0)
+            if int(found.get("Restarts", 0)) > restarts or found.get("JobState") in ("PENDING", "REQUEUED"):
+                return "requeued"
+            if "PreemptTime" in found:
+                return "requeued" if self._comes_back(found) else "preempted"
+        except ValueError:
+            return "unknown"
+        if found.get("Reason") == "TimeLimit" or found.get("JobState") in ("TIMEOUT", "DEADLINE"):
+            return "limit"
+        return "none" if found.get("JobState") in ("RUNNING", "CONFIGURING", "SUSPENDED") else "cancelled"
+
+    def _comes_back(self, found: Mapping[str, str]) -> bool:
+        """Whether a job that is being preempted will be requeued rather than cancelled."""
+        if found.get("Requeue", "0") != "1" or found.get("JobState") not in ("RUNNING", "SUSPENDED"):
+            return False
+        partition = self._ask_quickly(["scontrol", "show", "partition", "-o", found.get("Partition", "")])
+        return partition is not None and re.search(r"\bPreemptMode=\S*REQUEUE", partition) is not None
+
+    def _ask_quickly(self, argv: Sequence[str]) -> str | None:
+        try:
+            return self.commands.act(argv, seconds=ENDING_SECONDS).out
+        except EngineError:
+            return None
+
+    def survivors(self, allocation: Allocation) -> Allocation:
+        """Return what is left of an allocation: nodes that the job still holds, and that respond."""
+        try:
+            row = self._client.job(self._job)
+            responding = {node.name for node in self._client.nodes() if is_responding(node)}
+        except EngineError:
+            return allocation
+        held = set(row.held) if row is not None and row.held else set(allocation.nodes)
+        left = tuple(node for node in allocation.nodes if node in held and node in responding)
+        return replace(allocation, nodes=left or allocation.nodes[:1])
 
     def _user(self) -> str:
         return self._environ.get("SLURM_JOB_USER") or getpass.getuser()

@@ -25,6 +25,7 @@ _REMOVED: tuple[tuple[str, str, bool], ...] = (
 _READ: tuple[tuple[str, str, bool], ...] = (
     ("job-name", "J", True), ("comment", "", True), ("output", "o", True), ("error", "e", True), ("array", "a", True),
     ("open-mode", "", True), ("export", "", True), ("chdir", "D", True), ("parsable", "", False),
+    ("partition", "p", True),
 )  # fmt: skip
 _LONG = {long: takes for long, _, takes in (*_REMOVED, *_READ)}
 _SHORT = {short: long for long, short, _ in (*_REMOVED, *_READ) if short}
@@ -36,7 +37,7 @@ _OTHERS = (
     "exclude", "exclusive", "export-file", "extra-node-info", "get-user-env", "gid", "gpu-bind", "gpu-freq",
     "gpus-per-socket", "gres-flags", "help", "hint", "input", "licenses", "mail-type", "mail-user", "mcs-label",
     "mem-bind", "network", "nice", "no-kill", "no-requeue", "ntasks-per-core", "ntasks-per-gpu", "ntasks-per-socket",
-    "overcommit", "oversubscribe", "partition", "power", "prefer", "priority", "profile", "propagate", "qos", "reboot",
+    "overcommit", "oversubscribe", "power", "prefer", "priority", "profile", "propagate", "qos", "reboot",
     "requeue", "reservation", "resv-ports", "signal", "sockets-per-node", "spread-job", "switches", "thread-spec",
     "threads-per-core", "time", "time-min", "tmp", "tres-bind", "tres-per-task", "uid", "usage", "verbose",
     "wait-all-nodes", "wckey", "wrap",
@@ -154,6 +155,13 @@ def carried_options(
     return options
 
 
+def partitions(record: Mapping[str, str], script: str) -> tuple[str, ...]:
+    """Return the partitions that a successor may run in: all that the job named, if it named the one it runs in."""
+    named = tuple(part for part in read_script(script).given.get("partition", "").split(",") if part)
+    own = record.get("Partition")
+    return named if own in named else (own,) if own else ()
+
+
 def output_options(record: Mapping[str, str], script: Script, job: str, generation: int) -> list[str]:
     """Return where a successor writes: a file whose name holds no job id gets the generation; all are appended to."""
     options = ["--open-mode=append"]
@@ -267,7 +275,7 @@ def _simple(record: Mapping[str, str], script: Script) -> list[str]:
         if value:
             options.append(f"--{option}={value}")
     # A job that named several partitions shows the one it runs in; its successor may go to any of them again.
-    if "Partition" in record and "partition" not in script.kept:
+    if "Partition" in record and record["Partition"] not in script.given.get("partition", "").split(","):
         options.append(f"--partition={record['Partition']}")
     limit = record.get("TimeLimit", "")
     if limit and limit != "Partition_Limit" and "time-min" not in script.kept:

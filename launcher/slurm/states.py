@@ -33,6 +33,11 @@ def is_up(node: NodeRow) -> bool:
     return node.state in _UP and not _AWAY & set(node.flag)
 
 
+def is_responding(node: NodeRow) -> bool:
+    """Whether a node answers, so that ranks can be started on it; one that is drained does."""
+    return not node.state.startswith(("down", "fail", "unknown", "power", "reboot")) and "*" not in node.flag
+
+
 def is_idle(node: NodeRow) -> bool:
     """Whether the whole node is free now."""
     return node.state in _IDLE and is_up(node)

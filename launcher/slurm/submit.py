@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..engine import Submission, SubmitRefused, Unanswered
 from . import options
-from .commands import CommandFailed, Commands
+from .commands import Answer, CommandFailed, Commands
 from .environment import without_scheduler
 from .options import Shape
-from .parse import submitted_job
+from .parse import submitted_job, test_only_start
 from .script import BatchScript
 
 TASKS_PER_NODE, CPUS_PER_TASK = "DMR_TASKS_PER_NODE", "DMR_CPUS_PER_TASK"
@@ -86,19 +86,34 @@ def submit(commands: Commands, prepared: Prepared) -> str:
     Unanswered
         When it gave none, or none that holds a job id.
     """
-    folder = Path(tempfile.mkdtemp(prefix="dmr-submit-"))
-    try:
-        file = folder / prepared.name
-        file.write_text(prepared.script, errors="surrogateescape")
-        argv = [*prepared.argv, str(file), *prepared.arguments]
-        try:
-            answer = commands.act(argv, environ=prepared.environ, cwd=prepared.folder)
-        except CommandFailed as error:
-            raise SubmitRefused(error.words or str(error)) from None
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    answer = _sbatch(commands, prepared, prepared.argv)
     job = submitted_job(answer.out)
     if job is None:
         raise Unanswered(f"sbatch printed no job id: {answer.out.strip() or answer.err.strip()!r}")
     index = next((word.removeprefix("--array=") for word in prepared.argv if word.startswith("--array=")), None)
     return f"{job}_{index}" if index else job
+
+
+def foresee(commands: Commands, prepared: Prepared) -> float | None:
+    """Ask sbatch when it would start, without a submission; None where it does not say.
+
+    Raises
+    ------
+    SubmitRefused, Unanswered
+    """
+    answer = _sbatch(commands, prepared, [prepared.argv[0], "--test-only", *prepared.argv[1:]])
+    return test_only_start(answer.err + answer.out)
+
+
+def _sbatch(commands: Commands, prepared: Prepared, line: Sequence[str]) -> Answer:
+    folder = Path(tempfile.mkdtemp(prefix="dmr-submit-"))
+    try:
+        file = folder / prepared.name
+        file.write_text(prepared.script, errors="surrogateescape")
+        argv = [*line, str(file), *prepared.arguments]
+        try:
+            return commands.act(argv, environ=prepared.environ, cwd=prepared.folder)
+        except CommandFailed as error:
+            raise SubmitRefused(error.words or str(error)) from None
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

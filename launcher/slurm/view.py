@@ -16,11 +16,15 @@ NAME = re.compile(r"dmr:([^:\s]+):(\d+):(\w+)")
 
 @dataclass(frozen=True)
 class Reach:
-    """Nodes that a job may get: those of its partitions, with its features, without those it excludes."""
+    """Nodes that a job may get: those of its partitions, with its features, without those it excludes.
+
+    ``most`` is the largest number that accounting lets one job have.
+    """
 
     partitions: frozenset[str]
     features: str = ""
     excluded: frozenset[str] = frozenset()
+    most: int | None = None
 
     def holds(self, node: NodeRow) -> bool:
         return (
@@ -38,7 +42,10 @@ def cluster_view(now: float, queue: Sequence[JobRow], nodes: Sequence[NodeRow], 
     """
     mine = {node.name: node for node in nodes if reach.holds(node) and is_up(node)}
     shared = {node.partition for node in nodes if node.name in mine} | reach.partitions
-    limits = [node.max_nodes for node in nodes if node.partition in reach.partitions and node.max_nodes is not None]
+    by_partition = {node.partition: node.max_nodes for node in nodes if node.partition in reach.partitions}
+    sizes = list(by_partition.values())
+    limits = [] if None in sizes or not sizes else [max(size for size in sizes if size is not None)]
+    limits += [] if reach.most is None else [reach.most]
     held_now = {name for row in queue for name in row.held if job_state(row.state) == "running"}
     return ClusterView(
         time=now,

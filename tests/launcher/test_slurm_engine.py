@@ -19,6 +19,7 @@ from dmr.launcher.engine import EngineError, JobInfo, Launch, ShrinkRefused, Sub
 from dmr.launcher.mpi import find_library
 from dmr.launcher.processes import ProcessRanks, marked
 from dmr.launcher.slurm.engine import SlurmEngine
+from dmr.launcher.slurm.reasons import waits_for
 
 needs_mpi = pytest.mark.skipif(find_library([sys.executable], dict(os.environ)) is None, reason="no MPI")
 HOLD = "#!/bin/bash\n{lines}\nenv -0 > env.part; mv env.part env.$SLURM_JOB_ID\nsleep 600\n"
@@ -256,6 +257,34 @@ def test_observe(site: Site) -> None:
     calls = engine.commands.calls
     assert calls["sinfo"] == 3 and calls["squeue"] == 4, "one question of each, beside that for the allocation"
     assert sum(calls.values()) == 9, "and twice scontrol, once in the run"
+
+
+def test_the_start_of_a_successor_is_foreseen(site: Site) -> None:
+    engine = SlurmEngine(site.hold("--nodes=6", "--time=5"))
+    end = engine.allocation().end
+    now, later = engine.foresee(successor((2, 2))), engine.foresee(successor((4, 4)))
+    assert now is not None and abs(now - time.time()) < 30
+    assert later is not None and end is not None and abs(later - end) < 90
+    assert engine.foresee(successor((1, 1), options=("--partition=nowhere",))) is None
+    assert len(site.squeue("%i").split()) == 1, "nothing was submitted"
+
+
+def test_limits_of_accounting_bound_the_size(site_of: Callable[..., Site]) -> None:
+    site = site_of(6, accounting=True, config=["AccountingStorageEnforce=limits,qos"])
+    user = site.cluster.run(["id", "-un"]).stdout.strip()
+    for change in (["qos", "normal", "set", "MaxTRES=node=4"], ["user", user, "set", "GrpTRES=cpu=6"]):
+        site.cluster.run(["sacctmgr", "-i", "modify", *change])
+    engine = SlurmEngine(site.hold("--nodes=2", "--ntasks-per-node=2"))
+    held = engine.allocation()
+    view = engine.observe()
+    assert view is not None and (view.max_nodes, view.total) == (3, 6)
+    assert engine.commands.calls["sacctmgr"] == 2
+    engine.observe()
+    assert engine.commands.calls["sacctmgr"] == 2, "once in the run"
+    held = engine.resize_in_place(held, 1)
+    job = engine.submit(successor((5, 5)))
+    until(lambda: waits_for(engine.job(job).reason) == "never")
+    engine.cancel(job)
 
 
 def test_a_users_own_settings_do_not_disturb_the_queries(site: Site) -> None:

@@ -42,9 +42,9 @@ def test_options_of_size_leave_the_script() -> None:
     )
     assert script.given == {
         "nodes": "4", "ntasks-per-node": "32", "ntasks": "128", "cpus-per-task": "2", "mem-per-cpu": "2G",
-        "output": "run.out", "job-name": "my job", "export": "NONE",
+        "output": "run.out", "job-name": "my job", "export": "NONE", "partition": "main,side",
     }  # fmt: skip
-    assert {"time", "signal"} <= script.kept
+    assert script.kept == {"time", "signal"}
 
 
 @pytest.mark.parametrize(
@@ -103,9 +103,13 @@ def test_what_the_record_says_beats_the_script() -> None:
 
 
 def test_several_partitions_stay_several() -> None:
-    script = read_script("#!/bin/sh\n#SBATCH -p main,side --time-min=10\n#SBATCH --partition=main,side\n")
-    found = options.carried_options({"Partition": "side", "TimeLimit": "10:00"}, script, {}, Shape((1, 1), 1), 1)
+    text = "#!/bin/sh\n#SBATCH -p main,side --time-min=10\n"
+    script, shape = read_script(text), Shape((1, 1), 1)
+    found = options.carried_options({"Partition": "side", "TimeLimit": "10:00"}, script, {}, shape, 1)
     assert found == [], "the script's own partitions and times stand"
+    assert options.partitions({"Partition": "side"}, text) == ("main", "side")
+    assert options.carried_options({"Partition": "debug"}, script, {}, shape, 1) == ["--partition=debug"]
+    assert options.partitions({"Partition": "debug"}, text) == ("debug",)
 
 
 @pytest.mark.parametrize(

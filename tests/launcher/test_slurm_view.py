@@ -98,9 +98,13 @@ def test_features_and_excluded_nodes() -> None:
     assert cluster_view(0.0, [], nodes, reach).total == 1
 
 
-def test_the_smallest_limit_of_the_partitions_holds() -> None:
-    nodes = [node("n1", size="1-8"), node("n1", partition="side", size="1-2"), node("n1", partition="far", size="1-1")]
-    assert cluster_view(0.0, [], nodes, Reach(frozenset({"main", "side"}))).max_nodes == 2
+def test_the_largest_size_that_a_partition_and_accounting_allow() -> None:
+    nodes = [node("n1", size="1-8"), node("n1", partition="side", size="1-2"), node("n1", partition="far", size="1-9")]
+    both = frozenset({"main", "side"})
+    assert cluster_view(0.0, [], nodes, Reach(both)).max_nodes == 8, "one of them takes it"
+    assert cluster_view(0.0, [], nodes, Reach(both, most=3)).max_nodes == 3
+    assert cluster_view(0.0, [], [*nodes, node("n2", partition="open")], Reach(both | {"open"})).max_nodes is None
+    assert cluster_view(0.0, [], [], Reach(both, most=4)).max_nodes == 4
 
 
 @pytest.mark.parametrize(
