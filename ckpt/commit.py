@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import re
@@ -162,14 +163,43 @@ class Staging:
             raise StorageError(f"the staging folder {self.path} vanished during a save") from None
         sync_folder(final.parent)
 
+    @property
+    def spare(self) -> Path:
+        """A file that was a checkpoint; the next one is written over it, since blocks that are there are faster."""
+        return self.path / "spare"
+
+    def keep_spare(self, old: Path) -> bool:
+        """Take a checkpoint out of the folder to write the next one over it; False when it is not to be touched.
+
+        That is: when somebody reads it (who then has it locked, as HDF5 and `CheckpointFile` do), or has made a hard
+        link to it.
+        """
+        if self.spare.exists():
+            return False
+        try:
+            handle = os.open(old, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(handle).st_nlink != 1:
+                return False
+            os.rename(old, self.spare)
+        except OSError:
+            return False
+        finally:
+            os.close(handle)
+        return True
+
     def discard(self, temporary: Path) -> None:
         """Remove what a failed save has left."""
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Remove the staging folder if it is empty."""
+        """Remove the staging folder if nothing but the spare file is in it."""
         with contextlib.suppress(OSError):
+            self.spare.unlink(missing_ok=True)
             self.path.rmdir()
 
     def reclaim(self) -> None:
@@ -203,13 +233,20 @@ def sync_file(path: Path) -> None:
         os.close(handle)
 
 
-def prune(folder: Path, keep: int) -> list[Path]:
-    """Remove all good checkpoints but the newest ``keep``; return what was removed. Bad ones stay for inspection."""
+def prune(folder: Path, keep: int, staging: Staging | None = None) -> list[Path]:
+    """Remove all good checkpoints but the newest ``keep``; return what was removed. Bad ones stay for inspection.
+
+    Parameters
+    ----------
+    staging
+        Where to keep one of the removed files to write the next checkpoint over it; None to keep none.
+    """
     good = [each.path for each in listing(folder) if each.bad is None]
     removed = []
     for path in good[max(keep, 1) :]:
         with contextlib.suppress(OSError):
-            path.unlink()
+            if staging is None or not staging.keep_spare(path):
+                path.unlink()
             removed.append(path)
     return removed
 
@@ -233,13 +270,21 @@ def _is_gone(pid: int, start: int) -> bool:
     return _start_time(pid) != start
 
 
-def describe_space(folder: Path, needed: int) -> str | None:
-    """Return what is wrong when a file of ``needed`` bytes does not fit, None when it does or that is unknown."""
+def describe_space(folder: Path, needed: int, spare: Path) -> str | None:
+    """Return what is wrong when a file of ``needed`` bytes does not fit, None when it does or that is unknown.
+
+    Parameters
+    ----------
+    spare
+        A file that it is written over, if there is one.
+    """
     try:
         free = os.statvfs(folder)
     except OSError:
         return None
     available = free.f_bavail * free.f_frsize
+    with contextlib.suppress(OSError):
+        available += spare.stat().st_blocks * 512
     if needed > available:
         return f"{folder} has {available >> 20} MiB free, and the checkpoint needs {-(-needed // (1 << 20))} MiB"
     return None

@@ -7,7 +7,9 @@ from waiting for each other on the file's lock, and needs aligned memory, file o
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import fcntl
 import mmap
 import os
 import threading
@@ -181,7 +183,9 @@ class DirectInput:
         self._path, self._offsets = path, offsets
         self.read_bytes = 0
         self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        self._pool = Pool()
+        # Keeps a running program from writing its next checkpoint over this one meanwhile.
+        with contextlib.suppress(OSError):
+            fcntl.flock(self._file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="dmr.ckpt read")
 
     def take(self, size: int) -> Bytes:

@@ -49,6 +49,11 @@ def lay_out(path: Path, manifest: Manifest) -> tuple[Manifest, Places]:
 
     ``offset`` of the arrays is set in the manifest that is returned.
 
+    Parameters
+    ----------
+    path
+        A file that is there is written over; of its content, only what arrays will be written over stays.
+
     Raises
     ------
     OSError
@@ -57,11 +62,17 @@ def lay_out(path: Path, manifest: Manifest) -> tuple[Manifest, Places]:
     image = os.memfd_create("dmr.ckpt", os.MFD_CLOEXEC)
     try:
         manifest, places = _lay_out_in_memory(image, manifest)
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
+            used = os.fstat(handle).st_size > 0
             os.ftruncate(handle, places.size)
-            for begin, end in _written(image, places.size):
+            written = list(_written(image, places.size))
+            for begin, end in written:
                 _copy(image, handle, begin, end)
+            if used:
+                taken = [(each.offset, each.offset + each.bytes) for each in manifest.arrays if each.bytes]
+                for begin, end in _gaps([*written, *taken], places.size):
+                    os.pwrite(handle, bytes(end - begin), begin)
         except OSError as error:
             error.filename = str(path)
             raise
@@ -70,6 +81,15 @@ def lay_out(path: Path, manifest: Manifest) -> tuple[Manifest, Places]:
     finally:
         os.close(image)
     return manifest, places
+
+
+def _gaps(taken: Sequence[tuple[int, int]], size: int) -> Iterator[tuple[int, int]]:
+    """Return the ranges of a file that are in none of the given ones; between datasets these are small."""
+    reached = 0
+    for begin, end in [*sorted(taken), (size, size)]:
+        if begin > reached:
+            yield reached, begin
+        reached = max(reached, end)
 
 
 def _lay_out_in_memory(image: int, manifest: Manifest) -> tuple[Manifest, Places]:

@@ -20,8 +20,7 @@ from .h5file import Content, read_content
 from .held import Held, local_shape
 from .items import ArraySpec, Kind
 from .layout import Block, Layout
-from .manifest import ArrayEntry, Manifest
-from .plan import BLOCK
+from .manifest import Manifest
 from .regroup import ParticlesPart, RaggedPart
 from .save import SLOWEST
 from .specs import specs_of
@@ -212,7 +211,7 @@ class Loaded:
             with trouble:
                 for entry in entries:
                     layout = layouts[entry.name]
-                    local = _memory(entry, layout, group.size, group.rank)
+                    local = np.empty(local_shape(layout, entry.shape, group.size, group.rank), entry.dtype)
                     memory.append(local)
                     held.append(
                         Held(entry.name, entry.shape, layout, group.size, group.rank, local, entry.piece, writing=False)
@@ -279,22 +278,6 @@ def load(
         found.read_dependent()
     found.seconds = time.perf_counter() - began
     return found
-
-
-def _memory(entry: ArrayEntry, layout: Layout, ranks: int, rank: int) -> npt.NDArray[Any]:
-    """Return memory for a rank's part, placed like its bytes in the file relative to the file's blocks.
-
-    That lets whole pieces be read into place without a copy where the file is read unbuffered.
-    """
-    shape = local_shape(layout, entry.shape, ranks, rank)
-    size = int(np.prod(shape, dtype=np.int64)) * entry.dtype.itemsize
-    if size < BLOCK:
-        return np.empty(shape, entry.dtype)
-    raw = np.empty(size + 2 * BLOCK, np.uint8)
-    parts = layout.parts(entry.shape, ranks, rank)
-    first = entry.offset + min(part.flat_range(entry.shape)[0] for part in parts if part.size) * entry.dtype.itemsize
-    skip = (first - raw.ctypes.data) % BLOCK
-    return raw[skip : skip + size].view(entry.dtype).reshape(shape)
 
 
 def _same(one: Layout, other: Layout, shape: tuple[int, ...], ranks: int) -> bool:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import mmap
 import os
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -58,6 +61,10 @@ class CheckpointFile(Mapping[str, npt.NDArray[Any]]):
         self._content = read_content(self.path)
         self._entries = {each.name: each for each in self.manifest.arrays}
         self._file: int | None = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        # Keeps a running program from writing its next checkpoint over this one; in maps of the file too, which hold
+        # a duplicate of the descriptor.
+        with contextlib.suppress(OSError):
+            fcntl.flock(self._file, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
     def close(self) -> None:
         """Close the file; arrays that were looked at stay valid."""
@@ -106,8 +113,13 @@ class CheckpointFile(Mapping[str, npt.NDArray[Any]]):
         entry = self._entry(name)
         if not entry.bytes:
             return np.empty(entry.shape, entry.dtype)
-        raw = np.memmap(self.path, np.uint8, "r", entry.offset, (entry.bytes,))
-        return np.asarray(raw).view(entry.dtype).reshape(entry.shape)
+        if self._file is None:
+            raise ValueError(f"{self.path} is closed")
+        begin = entry.offset // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
+        end = entry.offset + entry.bytes
+        memory = mmap.mmap(self._file, end - begin, mmap.MAP_SHARED, mmap.PROT_READ, offset=begin)
+        raw = np.frombuffer(memory, np.uint8, entry.bytes, entry.offset - begin)
+        return raw.view(entry.dtype).reshape(entry.shape)
 
     def value(self, name: str) -> Any:
         """Return a value."""

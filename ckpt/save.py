@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -37,6 +38,7 @@ class SaveJob:
     staging: Staging
     driver: Literal["mpio", "direct"]
     keep: int
+    recycle: bool
     watchdog: Watchdog
 
     def run(self, step: int, items: State, info: Any) -> Saved:
@@ -80,8 +82,10 @@ class SaveJob:
                 self.staging.prepare()
                 temporary.unlink(missing_ok=True)
                 needed = sum(each.bytes for each in manifest.arrays)
-                if problem := describe_space(self.staging.path, needed):
+                if problem := describe_space(self.staging.path, needed, self.staging.spare):
                     raise StorageError(f"saving {final}: {problem}")
+                if self.staging.spare.exists():
+                    os.rename(self.staging.spare, temporary)
                 manifest, places = h5file.lay_out(temporary, manifest)
                 offsets = np.array([each.offset for each in manifest.arrays], np.int64).tobytes()
             except Exception as problem:
@@ -139,7 +143,7 @@ class SaveJob:
             raise StorageError(f"{temporary} has {size} bytes where {places.size} were written")
         self.staging.commit(temporary, final)
         clear_bad(final)
-        prune(self.folder, self.keep)
+        prune(self.folder, self.keep, self.staging if self.recycle else None)
         self.staging.reclaim()
         return size
 

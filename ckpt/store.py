@@ -37,6 +37,10 @@ class Store:
         Both write the same bytes.
     keep
         How many good checkpoints stay, at least 1.
+    recycle
+        Write new checkpoints over a file that is not kept any more, which is twice as fast as a new file; it takes the
+        space of one checkpoint more between saves. A file that is open in another program or has a second link is
+        removed instead.
     writer
         Who writes, for fencing; None for a program on its own.
     deadline
@@ -56,11 +60,12 @@ class Store:
         *,
         driver: DriverName = "auto",
         keep: int = 2,
+        recycle: bool = True,
         writer: Writer | None = None,
         deadline: float = 60.0,
     ) -> None:
         self.folder = Path(folder).absolute()
-        self.keep, self.writer, self.deadline = keep, writer, deadline
+        self.keep, self.recycle, self.writer, self.deadline = keep, recycle, writer, deadline
         self._group = Group(comm)
         self._watchdog = Watchdog(self._group.comm, self._group.rank)
         path = own_staging(self.folder) if writer is None else Path(writer.staging)
@@ -109,7 +114,7 @@ class Store:
         Fenced
             When a later generation has taken over.
         """
-        job = SaveJob(self.folder, self._group, self._staging, self.driver, self.keep, self._watchdog)
+        job = SaveJob(self.folder, self._group, self._staging, self.driver, self.keep, self.recycle, self._watchdog)
         with self._watchdog.watch(f"saving step {step} in {self.folder}", self.deadline):
             return job.run(int(step), items, info)
 

@@ -1,4 +1,4 @@
-"""Files of each version of the format load for ever, with this package and with a reader made from the document alone."""
+"""Files of each version of the format load for ever, with this package and with a reader made from the document."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dmr import ckpt
 from dmr.ckpt import (
     ArrayItem,
     Block,
@@ -148,6 +149,58 @@ def test_bad_items_are_refused(store: Store) -> None:
     with pytest.raises(Unsupported, match="is no name of an item"):
         store.save(1, {"": ValueItem(3)})
     assert store.list() == []
+
+
+# -- files that are written over
+
+
+def inode(path: Path) -> int:
+    return path.stat().st_ino
+
+
+def test_a_file_that_is_not_kept_is_written_over(store: Store) -> None:
+    inodes = [inode(store.save(step, state(step)).path) for step in range(4)]
+    (spare,) = store.folder.glob(".staging-*/spare")
+    assert inode(spare) == inodes[0]
+    fresh = Store(store.folder.with_name("fresh"))
+    small = {"u": ArrayItem(np.ones(7000), Block(), (7000,))}
+    for step, items in [(4, state(4)), (5, small), (6, state(6)), (7, state(7)), (8, small)]:
+        path = store.save(step, items).path
+        assert inode(path) == inodes[(step - 4) % 4]
+        assert path.read_bytes() == fresh.save(step, items).path.read_bytes(), "nothing of the old content is left"
+    assert [each.step for each in store.list()] == [8, 7, 6]
+    store.close()
+    assert not list(store.folder.glob(".staging-*"))
+
+
+def test_what_somebody_reads_or_has_linked_is_not_written_over(store: Store, tmp_path: Path) -> None:
+    import h5py
+
+    saved = [store.save(step, state(step)).path for step in range(3)]
+    link = tmp_path / "mine.h5"
+    os.link(saved[1], link)
+    with ckpt.open(saved[0]) as file:
+        u = file["u"]
+    store.save(3, state(3))
+    assert not list(store.folder.glob(".staging-*/spare")) and not saved[0].exists()
+    store.save(4, state(4))
+    assert not list(store.folder.glob(".staging-*/spare")) and not saved[1].exists()
+    with h5py.File(saved[2], "r"):
+        store.save(5, state(5))
+        assert not list(store.folder.glob(".staging-*/spare"))
+    store.save(6, state(6))
+    assert list(store.folder.glob(".staging-*/spare"))
+    for step in range(7, 12):
+        store.save(step, state(step))
+    assert u.tobytes() == np.random.default_rng(0).random((300, 40)).tobytes()
+    check(store.load(link), 1)
+
+
+def test_without_recycling_no_space_is_kept(tmp_path: Path) -> None:
+    store = Store(tmp_path, keep=1, recycle=False)
+    for step in range(3):
+        store.save(step, state(step))
+        assert not list(store.folder.glob(".staging-*/spare"))
 
 
 # -- damage

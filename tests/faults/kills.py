@@ -35,7 +35,7 @@ def one_process(folder: Path, count: int, dice: random.Random) -> dict[str, Any]
         time.sleep(dice.uniform(0, 0.06))
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-        during += any(path.is_file() for path in (folder / "checkpoints").glob(".staging-*/*"))
+        during += any(path.is_file() for path in (folder / "checkpoints").glob(".staging-*/step-*"))
         at_least = common.reported(log)
         found = common.judge(folder / "checkpoints", at_least)
         assert found <= at_least + 1
