@@ -6,16 +6,15 @@ when the allocation's end is near. One is served at a time.
 
 from __future__ import annotations
 
-import time
+import signal
 from typing import TYPE_CHECKING
 
-from . import exits
-from .account import Fenced
 from .application import Application
+from .engine import Ending
 from .handover import Successors
+from .history import NEAR_LIMIT
 from .hooks import reached
 from .interrupts import Interrupts
-from .leave import leave_job
 from .observe import run_view
 from .place import Place
 from .plan import Plan
@@ -31,10 +30,6 @@ LIMIT_LEAD = 60.0
 """Seconds left when the allocation ends, beside one step and two saves."""
 LIMIT_SHARE = 0.25
 """The lead is never more than this part of the time that the allocation had left at the start."""
-HANDOVER_WAIT = 60.0
-"""After that the owner asks the scheduler whether the successor it released to still lives."""
-HANDOVER_LIMIT = 300.0
-"""A successor that does not take over in this time won't."""
 
 
 class Changes:
@@ -61,7 +56,8 @@ class Changes:
         self._not_before = 0.0
         self._suggestion = "policy"
         self._cancels = 0
-        self._limit_served = False
+        self.signals_served = 0
+        """How many signals were taken note of, and are not to be taken for the user's wish to stop."""
 
     def begin(self, changed: bool) -> None:
         """Take note that a generation begins."""
@@ -85,7 +81,7 @@ class Changes:
         if arrived:
             self._hand_over_to_started(app)
         elif self._limit_near(app, now):
-            self._leave_for_limit(app)
+            self.leave_for_limit(app)
         elif self._wish is not None:
             self._serve_wish(app)
         elif self._flexible and now >= self._not_before:
@@ -140,6 +136,7 @@ class Changes:
         from ..resize.decide import decide
         from ..resize.explain import decision_to_json
         from ..resize.policy import load_policy
+        from ..resize.record import cluster_to_json, run_to_json
 
         if self.policy is None:
             self.policy = load_policy(self.options.policy, dict(self.options.policy_options))
@@ -154,7 +151,10 @@ class Changes:
             self.console.warn(f"the policy {self.options.policy} failed, staying at {app.nodes} nodes: {error!r}")
             self._not_before = self.account.clock() + self.options.query_interval
             return None
-        self.account.record("decided", step=run.step, decision=decision_to_json(decision))
+        self.account.record(
+            "decided", step=run.step, decision=decision_to_json(decision), run=run_to_json(run),
+            cluster=cluster_to_json(view),
+        )  # fmt: skip
         self.console.detail(f"{decision.action} ({decision.nodes} nodes): {decision.reason}")
         return decision
 
@@ -214,7 +214,7 @@ class Changes:
         if self.account.number >= self.options.max_generations:
             self.requests.answer(request, "refused", "all generations are used up (--max-generations)")
             return
-        self._answer("refused", "another request came after it")
+        self.answer("refused", "another request came after it")
         if nodes == app.nodes and self.plan is None:
             self.successors.cancel(f"{by} wants to stay at {nodes} nodes")
             self.requests.answer(request, "done", f"runs on {nodes} nodes")
@@ -226,22 +226,23 @@ class Changes:
         wish = self._wish
         assert wish is not None and wish.nodes is not None
         if wish.nodes == app.nodes:
-            self._answer("done", f"runs on {wish.nodes} nodes")
+            self.answer("done", f"runs on {wish.nodes} nodes")
             return
         current = self.successors.current
         if current is not None and current.nodes == (wish.nodes, wish.nodes):
             return
         if not self._change(app, wish.nodes, self._wish_by, f"asked for by {self._wish_by}"):
-            self._answer("refused", "the scheduler does not take the job now; see the launcher's log")
+            self.answer("refused", "the scheduler does not take the job now; see the launcher's log")
 
-    def _answer(self, state: str, text: str) -> None:
+    def answer(self, state: str, text: str) -> None:
+        """Answer the user's wish that is being served, if any."""
         if self._wish is not None:
             wish, self._wish = self._wish, None
             self.requests.answer(wish, state, text)
 
     def failed(self, reason: str) -> None:
         """Give up the change under way, and leave the application in peace for a while."""
-        self._answer("refused", reason)
+        self.answer("refused", reason)
         if self.successors.current is not None and self.successors.current.after is not None:
             self.successors.cancel(reason)
         self.plan = None
@@ -258,87 +259,58 @@ class Changes:
     def _limit_near(self, app: Application, now: float) -> bool:
         return self.place.allocation.end is not None and now >= self.place.allocation.end - self.lead(app)
 
-    def _leave_for_limit(self, app: Application) -> None:
-        reason = "the allocation's time is nearly up"
-        if self.successors.current is not None:
-            self.leave(app, Plan("leave", self.successors.current.nodes[1], "clock", reason, "time limit"))
-            return
-        able = self.engine.can_submit and self.account.number < self.options.max_generations
-        if not able or not self._leave_before(app, app.nodes, "clock", reason, "time limit"):
-            self.console.warn(f"{reason}, and nothing can follow by itself")
-            self.leave(app, Plan("leave", app.nodes, "clock", reason, "time limit"))
+    def leave_for_limit(self, app: Application, within: float | None = None) -> None:
+        """Ask the application to save and leave, with a successor of the same size behind this job."""
+        self._leave_the_job(app, "time limit", "the allocation's time is nearly up", (app.nodes, app.nodes), within)
 
-    # -- the end of this launcher
+    def leave_preempted(self, app: Application, within: float | None = None) -> None:
+        """Ask the application to save and leave, with a successor of any size that is to be had."""
+        self._leave_the_job(app, "preempted", "the scheduler preempts this job", self._any_size(app.nodes), within)
 
-    def hand_over(self) -> int | None:
-        """Release the run to the successor and end this job.
-
-        Returns
-        -------
-        int or None
-            The exit status; None when the successor did not come and this launcher goes on.
-        """
-        successor = self.successors.current
-        if successor is None:
-            self.console.warn(f"not finished, and nothing follows by itself: dmr resume {self.account.run.folder}")
-            return exits.UNFINISHED
-        while successor.job is None and self.successors.current is not None and not self.interrupts.count:
-            self.successors.tick()
-            time.sleep(1.0)
-        if self.successors.current is None or self.interrupts.count:
-            return None
-        if not self._release(successor.token):
-            return None
-        reached("released", self.account.number)
-        waits_for_us = successor.after is not None or successor.started is None
-        if not waits_for_us and not self._taken(successor.token):
-            return None
-        self._answer("done", f"job {successor.job} goes on with {successor.nodes[1]} nodes")
-        self.console.say(
-            f"handed over to job {successor.job}" + (", which starts when this one has ended" if waits_for_us else "")
+    def leave_requeued(self, app: Application, within: float | None = None) -> None:
+        """Ask the application to save and leave; the scheduler starts this job again."""
+        self.leave(
+            app, Plan("requeue", app.nodes, "scheduler", "the scheduler requeues this job", "preempted"), within
         )
-        self.successors.forget()
-        reached("handed", self.account.number)
-        return leave_job(self.engine, self.place.job, self.options.after_handover, self.console, self.interrupts)
 
-    def _release(self, token: str) -> bool:
-        """Write ``released``; a run directory that can't be written for a while is tried again."""
-        for _ in range(30):
-            if self.account.record("released", token=token):
-                return True
-            time.sleep(2.0)
-        return False
+    def submit_instead(self, app: Application | None, why: str) -> bool:
+        """Submit a successor for a job that comes to its end, whatever size is to be had."""
+        if not self.engine.can_submit or self.account.number >= self.options.max_generations:
+            return False
+        held = app.nodes if app is not None else len(self.place.allocation.nodes)
+        reason = f"to go on: {why}"
+        return self.successors.submit(self.account.number, self._any_size(held), by="launcher", reason=reason)
 
-    def _taken(self, token: str) -> bool:
-        """Wait until the successor holds the next lease; False when this launcher took it back."""
-        began = self.account.clock()
-        looked = began
-        run, following = self.account.run, self.account.number + 1
-        while True:
-            if self.interrupts.count:
-                return False
-            if (lease := run.read_lease(following)) is not None:
-                return lease.get("token") == token
-            now = self.account.clock()
-            gone = self.successors.withdrew()
-            if not gone and now - began > HANDOVER_WAIT and now - looked > 30.0:
-                looked = now
-                job = self.successors.current.job if self.successors.current else None
-                gone = job is not None and self.engine.job(job).state == "ended"
-            if gone or now - began > HANDOVER_LIMIT:
-                return self._reclaim("it is gone" if gone else "it did not take over in time")
-            time.sleep(0.1)
+    def _any_size(self, nodes: int) -> tuple[int, int]:
+        return (min(self.options.sizes[0], nodes), nodes)
 
-    def _reclaim(self, reason: str) -> bool:
-        """Go on here; True when the successor was quicker after all."""
-        successor = self.successors.current
-        assert successor is not None
-        try:
-            self.account.next_generation(self.place.job)
-        except Fenced:
-            lease = self.account.run.read_lease(self.account.number + 1)
-            return lease is not None and lease.get("token") == successor.token
-        self.account.record("reclaimed", token=successor.token, reason=reason)
-        self.console.warn(f"the successor, job {successor.job}, was to take over, but {reason}: going on here")
-        self.successors.cancel(reason)
-        return False
+    def _leave_the_job(
+        self, app: Application, why: str, reason: str, nodes: tuple[int, int], within: float | None
+    ) -> None:
+        if self.successors.current is None and self.engine.can_submit:
+            if self.account.number < self.options.max_generations:
+                after = self.place.job if why == "time limit" else None
+                self.successors.submit(self.account.number, nodes, after=after, by="clock", reason=reason)
+            else:
+                self.console.warn("all generations are used up (--max-generations)")
+        if self.successors.current is None:
+            self.console.warn(f"{reason}, and nothing can follow by itself")
+        self.leave(app, Plan("leave", nodes[1], "clock", reason, why), within)
+
+    def ending(self) -> Ending:
+        """Return why this launcher is to end; ``none`` when the scheduler does not know of it, and no signal came."""
+        if self.place.job is None:
+            return "cancelled" if self.told_to_end else "none"
+        if self.interrupts.signal == signal.SIGINT:
+            return "cancelled"
+        found = self.engine.ending()
+        end = self.place.allocation.end
+        near = end is not None and self.account.clock() > end - NEAR_LIMIT
+        if found in ("none", "unknown") and self.interrupts.count:
+            return "limit" if near else "cancelled"
+        return "none" if found == "unknown" else found
+
+    @property
+    def told_to_end(self) -> bool:
+        """Whether a signal came that has not been served."""
+        return self.interrupts.count > self.signals_served

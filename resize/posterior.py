@@ -17,25 +17,27 @@ Array = NDArray[np.float64]
 
 PRIOR: dict[FamilyName, float] = {"amdahl": 0.6, "sevcik": 0.2, "usl": 0.2}
 """Weight of each law before anything is measured: the simplest first."""
-SERIAL = (math.log(1e-5), math.log(1e1), 37)
+SERIAL = (math.log(1e-5), math.log(1e1), 25)
 """Least, most and number of grid values of the log of the serial part, relative to the parallel work."""
-OVERHEAD = (math.log(1e-8), math.log(1e-1), 17)
+OVERHEAD = (math.log(1e-8), math.log(1e-1), 11)
 """The same of the overhead that grows with size."""
 SHARP = 0.12
 """A grid on which one point has more weight than this is refined."""
 ROUNDS = 6
+NEGLIGIBLE = 1e-6
+"""Points with less than this share of the largest weight are left out."""
 
 
 @dataclass(frozen=True)
 class Posterior:
-    """Points (law, serial part s, overhead o) with T(n) = e^scale (1/n + s + o·g(n)), and their weights.
+    """Points of the laws with T(n) = e^scale (1/n + base + overhead·n), and their weights.
 
-    ``family`` is an index into `FAMILIES`; g(n) is n for Sevcik, n−1 for the universal law, and o is 0
-    for Amdahl. ``variance`` is that of the scale.
+    ``family`` is an index into `FAMILIES`. ``base`` is the serial part s, less the overhead where that grows with
+    n−1 (the universal law) instead of n (Sevcik's); Amdahl's law has no overhead. ``variance`` is that of the scale.
     """
 
     family: NDArray[np.int64]
-    serial: Array
+    base: Array
     overhead: Array
     weight: Array
     scale: Array
@@ -43,20 +45,14 @@ class Posterior:
 
     def predict(self, nodes: float) -> tuple[float, float]:
         """Return mean and standard deviation of log T at a size."""
-        logs = self.scale + log_time(self.family, self.serial, self.overhead, nodes)
+        logs = self.scale + np.log(self.base + self.overhead * nodes + 1 / nodes)
         mean = float(self.weight @ logs)
-        return mean, math.sqrt(max(0.0, float(self.weight @ (logs - mean) ** 2)) + self.variance)
+        logs -= mean
+        return mean, math.sqrt(float(self.weight @ (logs * logs)) + self.variance)
 
     def evidence(self) -> dict[FamilyName, float]:
         """Return the probability of each law."""
         return {name: float(self.weight[self.family == index].sum()) for index, name in enumerate(FAMILIES)}
-
-
-def log_time(family: NDArray[np.int64], serial: Array, overhead: Array, nodes: float) -> Array:
-    """Return log T(n) up to the scale."""
-    growing = np.where(family == FAMILIES.index("usl"), nodes - 1.0, nodes)
-    found: Array = np.log(1 / nodes + serial + overhead * growing)
-    return found
 
 
 def posterior(samples: Sequence[Sample]) -> Posterior:
@@ -65,75 +61,85 @@ def posterior(samples: Sequence[Sample]) -> Posterior:
     Errors are Gaussian in the logarithm; the scale has a flat prior and is integrated out; the logs of serial
     part and overhead have flat priors over `SERIAL` and `OVERHEAD`.
     """
-    parts = [_family(index, samples) for index in range(len(FAMILIES))]
-    best = min(float(chi2.min()) for *_, chi2, _ in parts)
-    weights = [volume * np.exp((best - chi2) / 2) for *_, chi2, volume in parts]
-    total = sum(float(each.sum()) for each in weights)
-    serial = np.concatenate([part[0] for part in parts])
-    overhead = np.concatenate([part[1] for part in parts])
-    family = np.concatenate([np.full(part[0].size, index) for index, part in enumerate(parts)])
-    scale, variance = _scale(family, serial, overhead, samples)
-    return Posterior(family, serial, overhead, np.concatenate(weights) / total, scale, variance)
+    parts = [_family(name, samples) for name in FAMILIES]
+    best = min(float(part.chi2.min()) for part in parts)
+    weights = [part.volume * np.exp((best - part.chi2) / 2) for part in parts]
+    weight = np.concatenate(weights)
+    kept = weight > NEGLIGIBLE * weight.max()
+    family = np.concatenate([np.full(part.base.size, index) for index, part in enumerate(parts)])[kept]
+    base, overhead, scale = (
+        np.concatenate([getattr(part, name) for part in parts])[kept] for name in ("base", "overhead", "scale")
+    )
+    variance = 1 / sum(1 / each.error**2 for each in samples)
+    return Posterior(family, base, overhead, weight[kept] / weight[kept].sum(), scale, variance)
 
 
-def _family(index: int, samples: Sequence[Sample]) -> tuple[Array, Array, Array, float]:
-    """Return serial part, overhead and chi² of the points of one law, and the prior weight of each point."""
-    name = FAMILIES[index]
-    bounds = [SERIAL] if name == "amdahl" else [SERIAL, OVERHEAD]
-    axes = [np.linspace(*each) for each in bounds]
+@dataclass(frozen=True)
+class _Part:
+    """The points of one law; ``volume`` is the prior weight of each."""
+
+    base: Array
+    overhead: Array
+    chi2: Array
+    scale: Array
+    volume: float
+
+
+def _family(name: FamilyName, samples: Sequence[Sample]) -> _Part:
+    (low, high, count), other = SERIAL, OVERHEAD
+    over_low, over_high = other[0], other[1]
+    simple = name == "amdahl"
     for _ in range(ROUNDS):
-        mesh = np.meshgrid(*axes, indexing="ij")
-        serial = np.exp(mesh[0]).ravel()
-        overhead = np.zeros_like(serial) if name == "amdahl" else np.exp(mesh[1]).ravel()
-        chi2 = _chi2(np.full(serial.size, index), serial, overhead, samples)
+        serial = np.exp(low + (high - low) * _unit(count))
+        overhead = np.zeros(1) if simple else np.exp(over_low + (over_high - over_low) * _unit(other[2]))
+        base = serial[:, None] - (overhead if name == "usl" else 0.0)
+        base, spread = np.broadcast_arrays(base, overhead)
+        chi2, scale = _chi2(base, spread, samples)
         share = np.exp((chi2.min() - chi2) / 2)
         share /= share.sum()
         if share.max() <= SHARP:
             break
-        finer = [_zoom(axis, share.reshape(mesh[0].shape), place) for place, axis in enumerate(axes)]
-        if all(new[0] == old[0] and new[-1] == old[-1] for new, old in zip(finer, axes, strict=True)):
+        before = (low, high, over_low, over_high)
+        low, high = _zoom(low, high, share.sum(axis=1))
+        if not simple:
+            over_low, over_high = _zoom(over_low, over_high, share.sum(axis=0))
+        if before == (low, high, over_low, over_high):
             break
-        axes = finer
-    covered = math.prod((axis[-1] - axis[0]) / (b[1] - b[0]) for axis, b in zip(axes, bounds, strict=True))
-    return serial, overhead, chi2, PRIOR[name] * covered / serial.size
+    covered = (high - low) / (SERIAL[1] - SERIAL[0])
+    if not simple:
+        covered *= (over_high - over_low) / (OVERHEAD[1] - OVERHEAD[0])
+    return _Part(base.ravel(), spread.ravel(), chi2.ravel(), scale.ravel(), PRIOR[name] * covered / chi2.size)
 
 
-def _zoom(axis: Array, share: Array, place: int) -> Array:
-    """Return an axis of as many values over the part that holds the weight, and a step around it."""
-    other = tuple(each for each in range(share.ndim) if each != place)
-    held = np.flatnonzero(share.sum(axis=other) > 1e-4)
-    low, high = max(0, int(held[0]) - 1), min(axis.size - 1, int(held[-1]) + 1)
-    finer: Array = np.linspace(axis[low], axis[high], axis.size)
-    return finer
+@lru_cache(maxsize=8)
+def _unit(count: int) -> Array:
+    return np.arange(count, dtype=np.float64) / (count - 1)
 
 
-def _chi2(family: NDArray[np.int64], serial: Array, overhead: Array, samples: Sequence[Sample]) -> Array:
+def _zoom(low: float, high: float, share: Array) -> tuple[float, float]:
+    """Return the part of an axis that holds the weight, and a step around it."""
+    held = np.flatnonzero(share > 1e-4)
+    step = (high - low) / (share.size - 1)
+    return low + step * max(0, int(held[0]) - 1), low + step * min(share.size - 1, int(held[-1]) + 1)
+
+
+def _chi2(base: Array, overhead: Array, samples: Sequence[Sample]) -> tuple[Array, Array]:
+    """Return chi² of every point and its best scale."""
+    weights = [1 / each.error**2 for each in samples]
+    residuals = [math.log(each.seconds) - np.log(base + overhead * each.nodes + 1 / each.nodes) for each in samples]
+    scale: Array = sum(w * r for w, r in zip(weights, residuals, strict=True)) / sum(weights)
     if len(samples) == 1:
-        return np.zeros_like(serial)
-    scale, _ = _scale(family, serial, overhead, samples)
-    found = np.zeros_like(serial)
-    for each in samples:
-        residual = math.log(each.seconds) - scale - log_time(family, serial, overhead, each.nodes)
-        found += (residual / each.error) ** 2
-    return found
-
-
-def _scale(
-    family: NDArray[np.int64], serial: Array, overhead: Array, samples: Sequence[Sample]
-) -> tuple[Array, float]:
-    total = sum(1 / each.error**2 for each in samples)
-    scale = np.zeros_like(serial)
-    for each in samples:
-        scale += (math.log(each.seconds) - log_time(family, serial, overhead, each.nodes)) / each.error**2
-    return scale / total, 1 / total
+        return np.zeros_like(scale), scale
+    chi2: Array = sum(w * (r - scale) ** 2 for w, r in zip(weights, residuals, strict=True))
+    return chi2, scale
 
 
 @lru_cache(maxsize=65536)
 def from_one_size(measured: int, nodes: int) -> tuple[float, float]:
     """Return mean and standard deviation of log T(nodes)/T(measured) when only that size was measured."""
     prior = _prior()
-    ratio = log_time(prior.family, prior.serial, prior.overhead, nodes)
-    ratio = ratio - log_time(prior.family, prior.serial, prior.overhead, measured)
+    ratio = np.log(prior.base + prior.overhead * nodes + 1 / nodes)
+    ratio -= np.log(prior.base + prior.overhead * measured + 1 / measured)
     mean = float(prior.weight @ ratio)
     return mean, math.sqrt(float(prior.weight @ (ratio - mean) ** 2))
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any
 
 from .view import ClusterView, Costs, CostSample, JobView, Rate, RunView
 
 JOB_FIELDS = tuple(each.name for each in dataclasses.fields(JobView))
-RECORDED_JOBS = 200
-"""No more pending jobs than this are recorded with a view; those of highest priority are kept."""
+RECORDED_PENDING, RECORDED_RUNNING = 50, 80
+"""No more jobs than this are recorded with a view: those pending with the highest priority, and of those running the
+malleable ones and those that end first. A ledger is written for the whole life of a run."""
 
 
 def run_to_json(run: RunView) -> dict[str, Any]:
@@ -55,13 +57,16 @@ def run_from_json(found: Mapping[str, Any]) -> RunView:
 
 def cluster_to_json(cluster: ClusterView) -> dict[str, Any]:
     """Return a cluster's view; jobs are lists in the order of ``fields``, without the empty ends."""
-    running = [each for each in cluster.jobs if each.state == "running"]
+    running = sorted(
+        (each for each in cluster.jobs if each.state == "running"),
+        key=lambda job: (job.run is None, math.inf if job.end is None else job.end),
+    )
     pending = sorted((each for each in cluster.jobs if each.state == "pending"), key=lambda job: -job.priority)
-    rows = [_row(each) for each in (*running, *pending[:RECORDED_JOBS])]
+    kept = (*running[:RECORDED_RUNNING], *pending[:RECORDED_PENDING])
     return {
         "time": cluster.time, "total": cluster.total, "idle": cluster.idle, "partition": cluster.partition,
-        "max_nodes": cluster.max_nodes, "left_out": max(0, len(pending) - RECORDED_JOBS), "fields": list(JOB_FIELDS),
-        "jobs": rows,
+        "max_nodes": cluster.max_nodes, "left_out": len(cluster.jobs) - len(kept), "fields": list(JOB_FIELDS),
+        "jobs": [_row(each) for each in kept],
     }  # fmt: skip
 
 

@@ -81,8 +81,16 @@ class Situation:
 
     def cost(self, nodes: int) -> Cost:
         """Return what a change to this size costs."""
+        return cost(self.run, nodes, self._seconds_per_step) if self.run.resize_costs else self._same_cost
+
+    @cached_property
+    def _same_cost(self) -> Cost:
+        return cost(self.run, self.run.nodes, self._seconds_per_step)
+
+    @cached_property
+    def _seconds_per_step(self) -> float | None:
         here = self.speed.at(self.run.nodes)
-        return cost(self.run, nodes, here.value if here is not None else None)
+        return None if here is None else here.value
 
     @property
     def steps_left(self) -> int | None:

@@ -94,7 +94,8 @@ class Queue:
     # -- being fast
 
     def _fastest(self, situation: Situation, remarks: dict[int, str]) -> Proposal:
-        run, best = situation.run, None
+        run = situation.run
+        gains: dict[int, float] = {}
         for size in situation.sizes:
             if size == run.nodes or (size < run.nodes and size not in situation.speed.samples):
                 continue
@@ -105,12 +106,13 @@ class Queue:
                 remarks[size] = refusal if size > run.nodes else remarks.get(size, refusal)
                 continue
             gain = situation.if_free(size).gain
-            if best is None or gain is None or gain > best[1]:
-                best = (size, math.inf if gain is None else gain)
-        if best is None:
+            gains[size] = math.inf if gain is None else gain
+        if not gains:
             why = "no other size pays or is free" if run.nodes < situation.sizes[-1] else "at the largest size"
             return Proposal(run.nodes, why, cancel=run.pending is not None, remarks=remarks)
-        size, gain = best
+        size = max(gains, key=lambda each: (gains[each], each))
+        gain = gains.pop(size)
+        remarks.update(dict.fromkeys(gains, f"{size} nodes bring more"))
         pays = f"ends {gain:.0f} s sooner" if math.isfinite(gain) else "what it brings is not yet measured"
         if size < run.nodes:
             return Proposal(size, f"measured to be faster; {pays}", cancel=run.pending is not None, remarks=remarks)

@@ -105,7 +105,9 @@ class Checked(Machine):
 
 
 workloads = st.lists(
-    st.tuples(st.integers(0, 300), st.integers(1, 8), st.integers(20, 400), st.sampled_from([1.0, 1.5, 3.0]), st.booleans()),
+    st.tuples(
+        st.integers(0, 300), st.integers(1, 8), st.integers(20, 400), st.sampled_from([1.0, 1.5, 3.0]), st.booleans()
+    ),
     min_size=1,
     max_size=12,
 )  # fmt: skip

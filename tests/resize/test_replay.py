@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 
 from dmr.resize.decide import decide
 from dmr.resize.policy import load_policy
-from dmr.resize.record import RECORDED_JOBS, cluster_from_json, cluster_to_json, run_from_json, run_to_json
+from dmr.resize.record import (
+    RECORDED_PENDING,
+    RECORDED_RUNNING,
+    cluster_from_json,
+    cluster_to_json,
+    run_from_json,
+    run_to_json,
+)
 from dmr.resize.replay import Frame, replay
 from dmr.resize.view import ClusterView, Costs, CostSample, JobView, Rate, RunView
 
@@ -49,10 +56,14 @@ def test_newer_fields_are_passed_over_and_rubbish_is_refused() -> None:
 
 
 def test_a_long_queue_is_cut_and_says_so() -> None:
-    jobs = tuple(JobView(str(n), "pending", 1, priority=float(n)) for n in range(RECORDED_JOBS + 50))
-    found = cluster_to_json(ClusterView(1.0, 8, 8, jobs))
-    assert found["left_out"] == 50
-    assert cluster_from_json(found).jobs[0].job == str(RECORDED_JOBS + 49)
+    pending = [JobView(str(n), "pending", 1, priority=float(n)) for n in range(RECORDED_PENDING + 50)]
+    running = [JobView(f"a{n}", "running", 1, end=9e9 - n) for n in range(RECORDED_RUNNING + 5)]
+    mine = JobView("mine", "running", 1, run="r")
+    found = cluster_to_json(ClusterView(1.0, 800, 8, (*pending, *running, mine)))
+    assert found["left_out"] == 50 + 6
+    kept = cluster_from_json(found).jobs
+    assert [kept[0], kept[1].job] == [mine, f"a{RECORDED_RUNNING + 4}"]
+    assert kept[RECORDED_RUNNING].job == str(RECORDED_PENDING + 49)
 
 
 def real_run() -> list[Frame]:

@@ -150,11 +150,7 @@ def test_earlier_runs_help_and_are_trusted_less() -> None:
 
 
 @settings(max_examples=40, deadline=None)
-@given(
-    st.lists(
-        st.tuples(st.integers(1, 4096), st.floats(1e-9, 1e6), st.integers(1, 10**6)), min_size=1, max_size=8
-    )
-)
+@given(st.lists(st.tuples(st.integers(1, 4096), st.floats(1e-9, 1e6), st.integers(1, 10**6)), min_size=1, max_size=8))
 def test_any_measurements_give_finite_ordered_intervals(found: list[tuple[int, float, int]]) -> None:
     speed = Speed([Rate(*each) for each in found])
     for n in (1, 7, 100, 5000):
