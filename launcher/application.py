@@ -13,6 +13,12 @@ from .rundir import Action, Control, Progress, RunDir
 
 STEPS_IN_GRACE = 3
 """A safe point may be this many steps away when a request comes."""
+HANG_LEAST = 600.0
+"""Without progress for less than this no program is taken for hung unless the user said so."""
+HANG_FACTOR = 20.0
+"""Nor for less than so many times the longest time between two reports of progress, of which there were
+`HANG_REPORTS`."""
+HANG_REPORTS = 5
 SECONDS_TO_EXIT = 60.0
 """Ranks that said they were done, or have saved and leave, are ended after that."""
 SAVING_FACTOR = 5
@@ -62,12 +68,16 @@ class Application:
         self.first_step: int | None = None
         self.computing_since: float | None = None
         self.killed: str | None = None
+        self.hung = False
         self._next_id, self._clock = next_id, clock
         self._deadline: float | None = None
         self._extended = False
         self._failed_at: float | None = None
         self._done_at: float | None = None
         self._stamp: tuple[int, int] | None = None
+        self._reported = self.launched
+        self._reports = 0
+        self._longest = 0.0
         self._measured: dict[str | None, _Measured] = {}
 
     # -- what they report
@@ -93,6 +103,11 @@ class Application:
 
     def _take(self, progress: Progress) -> None:
         before, self.progress = self.progress, progress
+        moment = self._clock()
+        if before is not None and before.state == progress.state == "running":
+            self._reports += 1
+            self._longest = max(self._longest, moment - self._reported)
+        self._reported = moment
         if self.first_step is None and progress.state != "starting":
             self.first_step = progress.loaded.step if progress.loaded else 0
             self.computing_since = self._clock()
@@ -179,6 +194,28 @@ class Application:
         self._deadline = None
 
     # -- their end
+
+    def hung_for(self, given: float | None, spoke_before: bool) -> float | None:
+        """Return the seconds without progress when that is too long, else None.
+
+        Parameters
+        ----------
+        given
+            What the user allows; None to learn it from the program's reports, 0 for no bound.
+        spoke_before
+            Whether the program reported in an earlier generation, so that silence from the start is no good sign.
+        """
+        silent = self._clock() - self._reported
+        if self.progress is None:
+            return silent if spoke_before and given != 0 and silent > (given or HANG_LEAST) else None
+        if given == 0 or self.progress.state not in ("running", "saving", "starting"):
+            return None
+        if given is None and self._reports < HANG_REPORTS:
+            return None
+        allowed = max(HANG_LEAST, HANG_FACTOR * self._longest) if given is None else given
+        if self.progress.state == "saving":
+            allowed = max(allowed, HANG_FACTOR * self.save_seconds())
+        return silent if silent > allowed else None
 
     def watch_deadlines(self, after_failure: float) -> None:
         """Kill the ranks that are past a deadline: of a request, or after the first failure of one of them."""

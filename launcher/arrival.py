@@ -12,7 +12,9 @@ It ends without taking over
   the run stops its successor, too (``stopping`` is on disk before anything else is done about a signal);
 - when the owner is dead without a word, and the scheduler says that its job was cancelled: that is a user's scancel
   which the launcher did not live to record. A launcher that leaves by cancelling its own job has written
-  ``released`` before. If the scheduler knows nothing of the job, it is taken to have died otherwise.
+  ``released`` before;
+- when the scheduler knows nothing of the owner's job any more, and the owner noted a signal (``signalled``) that the
+  time limit does not explain. Without such a note the owner is taken to have died otherwise.
 
 Between ``released`` and the lease the owner waits; if the successor does not come, the owner takes the next
 lease itself. Both create the same file exclusively, so whatever the timing, one of them goes on.
@@ -95,8 +97,11 @@ class Arrival:
         owner = owner_of(self.run)
         if owner is None:
             return Turn("unwanted", reason="the run has no owner: it was never started")
-        if owner.token == self.token:
+        same_job = self.job is not None and owner.job == self.job
+        if owner.token == self.token or (same_job and int(owner.lease.get("restarts", 0)) < self.restarts):
             return self._again(owner)
+        if self.restarts and not same_job and self._held_before():
+            return Turn("unwanted", reason=f"{owner.describe()} took over the run while this job was queued again")
         history = read_history(self.run.events(skip=("decided",)))
         if (turn := self._told_to_end(owner, history)) is not None:
             return turn
@@ -110,6 +115,11 @@ class Arrival:
             return Turn("unwanted", reason=f"{owner.describe()} did not hand over in {LONGEST_WAIT / 60:.0f} min")
         return None
 
+    def _held_before(self) -> bool:
+        """Whether this job held the run before it was requeued."""
+        leases = (self.run.read_lease(number) or {} for number in self.run.leases())
+        return any(self.job is not None and lease.get("job") == self.job for lease in leases)
+
     def _told_to_end(self, owner: Owner, history: History) -> Turn | None:
         mine = next((each for each in history.successors if each.token == self.token), None)
         if mine is not None and mine.end == "cancelled":
@@ -119,13 +129,15 @@ class Arrival:
             return Turn("finished", reason=f"the run has {last.why}")
         if owner.number in history.stopping or (last and last.number == owner.number and last.why == "stopped"):
             return Turn("stopped", reason="the run was told to end")
-        if self._dead_since is not None and self._cancelled_by_user():
+        if self._dead_since is not None and self._cancelled_by_user(owner, history):
             return Turn("stopped", reason=f"job {owner.job} was cancelled, and the run with it")
         return None
 
-    def _cancelled_by_user(self) -> bool:
+    def _cancelled_by_user(self, owner: Owner, history: History) -> bool:
         info = self._watch.info if self._watch else None
-        return info is not None and info.outcome == "cancelled"
+        if info is not None and (info.outcome or info.state in ("pending", "running")):
+            return info.outcome == "cancelled"
+        return owner.number in history.signalled
 
     def _owner_is_gone(self, owner: Owner) -> bool:
         if self._watch is None or self._watch.owner.number != owner.number:

@@ -129,10 +129,11 @@ def _keep_origin(run: RunDir, engine: Engine) -> None:
 
 def requeued(run: RunDir, job: str | None, restarts: int) -> Claim | None:
     """Return the claim of a job that held this run before it was requeued, None when it did not."""
-    owner = owner_of(run)
-    if owner is None or job is None or owner.job != job or int(owner.lease.get("restarts", 0)) >= restarts:
-        return None
-    return Claim(run, owner.number, owner.token)
+    for number in reversed(run.leases()):
+        lease = run.read_lease(number) or {}
+        if job is not None and lease.get("job") == job and int(lease.get("restarts", 0)) < restarts:
+            return Claim(run, number, str(lease.get("token")))
+    return None
 
 
 def arrive(claim: Claim, command: Sequence[str], options: RunOptions, engine: Engine, console: Console) -> int:

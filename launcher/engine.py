@@ -11,6 +11,9 @@ from ..resize.view import ClusterView
 
 JobState = Literal["pending", "running", "ended", "unknown"]
 
+Ending = Literal["none", "cancelled", "preempted", "requeued", "limit", "unknown"]
+"""Why the scheduler ends a job: ``none`` when it does not, ``requeued`` when it starts it again under its id."""
+
 
 class EngineError(Exception):
     """The engine can't do what was asked; the text says what, where and what to do."""
@@ -47,8 +50,9 @@ class Allocation:
 class Launch:
     """One start of the application's ranks.
 
-    ``prefix`` goes before the command on each rank, and becomes it. ``environment`` is added to the inherited one. ``log`` is the file that the ranks' output is appended
-    to beside the launcher's own standard output; None to inherit both streams.
+    ``prefix`` goes before the command on each rank, and becomes it. ``environment`` is added to the inherited one.
+    ``log`` is the file that the ranks' output is appended to beside the launcher's own standard output; None to
+    inherit both streams.
     """
 
     command: Sequence[str]
@@ -70,6 +74,9 @@ class Ranks(Protocol):
 
     def kill(self) -> None:
         """End all ranks on all nodes, and wait until they are gone (bounded)."""
+
+    def dump(self) -> None:
+        """Ask all ranks to write their stacks to standard error (SIGUSR2); for programs that speak to the launcher."""
 
 
 @dataclass(frozen=True)
@@ -157,3 +164,9 @@ class Engine(Protocol):
 
     def cancel(self, job: str) -> None:
         """Cancel a job; quiet when it has ended already."""
+
+    def ending(self) -> Ending:
+        """Return why the scheduler ends, or is about to end, this launcher's own job. Answers within seconds."""
+
+    def survivors(self, allocation: Allocation) -> Allocation:
+        """Return what is left of an allocation after a failure: without nodes that are lost, or don't respond."""

@@ -16,6 +16,7 @@ The launcher's events, each with ``time`` and ``generation``:
 ``reclaimed``  it did not come, the generation's launcher goes on: ``token``, ``reason``
 ``cancelled``  a successor is not to be any more: ``token``, ``job``, ``reason``
 ``shrunk``     nodes were given back: ``before``, ``after``
+``signalled``  to the launcher: ``signal``, ``left`` seconds of the allocation; what it means is found out after that
 ``stopping``   the run is to end, nothing may follow: ``by``
 ``failed``     something did not work, and what was done instead: ``what``
 ``ended``      ``why``, ``exit``, ``step``, ``first_step``, ``seconds_per_step``, ``rates``, ``queries``
@@ -30,6 +31,9 @@ from typing import Any
 
 CRASHED = frozenset({"crashed", "hung"})
 """Reasons of an end that count against the budget of restarts."""
+
+NEAR_LIMIT = 60.0
+"""A signal that comes with so many seconds left of the allocation, or less, may be that of the time limit."""
 
 FINAL = frozenset({"finished", "stopped", "failed", "fenced"})
 """Reasons of an end after which the launcher itself ends, without a generation to follow."""
@@ -106,6 +110,8 @@ class History:
     last_control: int = 0
     stopping: frozenset[int] = frozenset()
     """Generations in which the run was told to end."""
+    signalled: frozenset[int] = frozenset()
+    """Generations whose launcher was sent a signal that the time limit does not explain."""
 
     @property
     def last(self) -> GenerationRecord | None:
@@ -168,6 +174,7 @@ def read_history(events: Iterable[Mapping[str, Any]]) -> History:
     successors: dict[str, SuccessorRecord] = {}
     queries: dict[int, int] = {}
     stopping: set[int] = set()
+    signalled: set[int] = set()
     last_control = 0
     # Times come from several machines' clocks: what follows from what is known better than that.
     for event in sorted(events, key=lambda each: _ORDER.get(str(each.get("event")), len(_ORDER))):
@@ -183,6 +190,8 @@ def read_history(events: Iterable[Mapping[str, Any]]) -> History:
             last_control = max(last_control, int(event.get("id", 0)))
         elif name == "stopping":
             stopping.add(number)
+        elif name == "signalled" and (event.get("left") is None or float(event["left"]) > NEAR_LIMIT):
+            signalled.add(number)
         elif name == "queried":
             queries[number] = max(queries.get(number, 0), int(event.get("count", 0)))
         if name == "ended":
@@ -199,6 +208,7 @@ def read_history(events: Iterable[Mapping[str, Any]]) -> History:
         sum(queries.values()),
         last_control,
         frozenset(stopping),
+        frozenset(signalled),
     )
 
 

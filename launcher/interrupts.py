@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -10,9 +11,16 @@ CAUGHT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupts:
-    """Counts the signals that ask this process to end, for as long as the context lasts."""
+    """Counts the signals that ask this process to end, for as long as the context lasts.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    first
+        Called in the handler with the number of the first signal.
+    """
+
+    def __init__(self, first: Callable[[int], None] | None = None) -> None:
+        self._first = first
         self.signal: int | None = None
         self.count = 0
         self._before: dict[int, Any] = {}
@@ -32,3 +40,5 @@ class Interrupts:
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.signal = number
         self.count += 1
+        if self.count == 1 and self._first is not None:
+            self._first(number)

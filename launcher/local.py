@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 
 from ..resize.view import ClusterView
-from .engine import Allocation, EngineError, JobInfo, Launch, ShrinkRefused, Submission, SubmitRefused
+from .engine import Allocation, Ending, EngineError, JobInfo, Launch, ShrinkRefused, Submission, SubmitRefused
 from .mpi import Flavour, find_flavour
 from .processes import ProcessRanks
 from .slurm.environment import without_scheduler
@@ -110,3 +110,9 @@ class LocalEngine:
 
     def cancel(self, job: str) -> None:
         """Nothing pends here, so there is nothing to cancel."""
+
+    def ending(self) -> Ending:
+        return "none"
+
+    def survivors(self, allocation: Allocation) -> Allocation:
+        return allocation

@@ -15,7 +15,8 @@ class RunOptions:
     """The choices of one run. Durations are seconds, sizes are nodes.
 
     ``sizes`` are all allowed ones, ascending; ``start`` is the first one where the engine leaves a
-    choice. ``after_handover`` says how a launcher leaves whose run goes on in another job: ``cancel``
+    choice. ``hang_after`` is how long a program may show no progress: None to learn it, 0 for ever.
+    ``after_handover`` says how a launcher leaves whose run goes on in another job: ``cancel``
     its own job, or ``exit`` with status 0.
     """
 
@@ -36,6 +37,7 @@ class RunOptions:
     driver: str | None = None
     grace: float = 120.0
     max_restarts: int = 3
+    hang_after: float | None = None
     max_generations: int = 1000
     after_handover: str = "cancel"
     telemetry: bool = True

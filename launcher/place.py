@@ -8,7 +8,7 @@ from pathlib import Path
 from .account import Account
 from .application import Application
 from .console import Console
-from .engine import Allocation, Engine, EngineError, Launch, ShrinkRefused
+from .engine import Allocation, Engine, EngineError, Launch, Ranks, ShrinkRefused
 from .hooks import reached
 from .options import RunOptions
 from .rundir import Generation
@@ -46,15 +46,35 @@ class Place:
         EngineError
             When fewer nodes are held than the run takes.
         """
-        held = len(self.allocation.nodes)
-        fitting = [size for size in self.options.sizes if size <= held]
-        if not fitting:
-            raise EngineError(
-                f"the run takes {self.options.sizes[0]} nodes at least, but only {held} can be had here"
-            )
+        largest = self.largest(len(self.allocation.nodes))
         last = self.account.history.last
         wanted = asked or (self.options.start if last is None else last.nodes if self.in_place else None)
-        return wanted if wanted in fitting else fitting[-1]
+        return wanted if wanted in self.options.sizes and wanted <= largest else largest
+
+    def lose(self) -> bool:
+        """Take note of nodes that were lost; True when there are any."""
+        before = len(self.allocation.nodes)
+        self.allocation = self.engine.survivors(self.allocation)
+        after = len(self.allocation.nodes)
+        if after == before:
+            return False
+        self.account.record("shrunk", before=before, after=after, lost=True)
+        self.console.warn(f"{before - after} of {before} nodes are lost or don't respond")
+        return True
+
+    def largest(self, most: int) -> int:
+        """Return the largest allowed size of at most ``most`` that fits into what is held.
+
+        Raises
+        ------
+        EngineError
+            When there is none.
+        """
+        held = len(self.allocation.nodes)
+        fitting = [size for size in self.options.sizes if size <= min(held, most)]
+        if not fitting:
+            raise EngineError(f"the run takes {self.options.sizes[0]} nodes at least, but only {held} can be had here")
+        return fitting[-1]
 
     def fit(self, nodes: int) -> None:
         """Hold the nodes that are used and no more, where the engine allows it."""
@@ -102,6 +122,7 @@ class Place:
             prefix=sampler() if self.options.telemetry else (),
         )
         failed: str | None = None
+        started: Ranks
         try:
             started = self.engine.start(launch)
         except EngineError as error:
@@ -129,4 +150,7 @@ class NeverStarted:
         return
 
     def kill(self) -> None:
+        return
+
+    def dump(self) -> None:
         return

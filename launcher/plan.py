@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["in place", "handover", "leave", "stop"]
+Kind = Literal["in place", "handover", "leave", "requeue", "stop"]
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,8 @@ class Plan:
     kind
         ``in place``: give nodes back (or, locally, take some) and start again here. ``handover``: release the run to
         the successor that has started, and end this job. ``leave``: release it to a successor that waits for this
-        job's end (chain, time limit). ``stop``: end the run.
+        job's end (chain, time limit), or for its turn. ``requeue``: the scheduler starts this job again. ``stop``: end
+        the run.
     nodes
         Size that follows.
     by, reason

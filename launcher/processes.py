@@ -19,6 +19,9 @@ from .engine import EngineError
 MARK = "DMR_RANKS"
 """Variable whose random value tells the processes of one start from any other."""
 
+RANKS = (b"OMPI_COMM_WORLD_RANK=", b"PMI_RANK=", b"PMIX_RANK=")
+"""What tells a rank from its starter."""
+
 GRACE_SECONDS = 5.0
 KILL_SECONDS = 20.0
 _CHUNK = 1 << 16
@@ -56,7 +59,7 @@ class ProcessRanks:
         folder: Path,
         log: Path | None = None,
         *,
-        ask: Callable[[], bool] | None = None,
+        ask: Callable[[str], bool] | None = None,
         sweep: Callable[[float], None] | None = None,
     ) -> None:
         self.argv = tuple(argv)
@@ -104,8 +107,17 @@ class ProcessRanks:
 
     def terminate(self) -> None:
         """Send SIGTERM to the ranks; mpirun and mpiexec hand it on to them."""
-        if self._ask is None or not self._ask():
+        if self._ask is None or not self._ask("TERM"):
             self._end_starter()
+
+    def dump(self) -> None:
+        """Send SIGUSR2 to the ranks: by the scheduler, by mpirun, which hands it on, or to those of this machine."""
+        if self._ask is not None and self._ask("USR2"):
+            return
+        by_mpirun = os.path.basename(self.argv[0]) in ("mpirun", "orterun", "prterun")
+        for pid in [self.pid] if by_mpirun else marked(self.mark, RANKS):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGUSR2)
 
     def _end_starter(self) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -152,8 +164,8 @@ def end_marked(mark: str, *, until: float) -> None:
         time.sleep(0.05)
 
 
-def marked(mark: str) -> list[int]:
-    """Return the living processes that carry a mark in their environment."""
+def marked(mark: str, also: Sequence[bytes] = ()) -> list[int]:
+    """Return the living processes that carry a mark in their environment, and one of the variables ``also``."""
     wanted = f"{MARK}={mark}".encode()
     found = []
     for name in os.listdir("/proc"):
@@ -161,8 +173,9 @@ def marked(mark: str) -> list[int]:
             continue
         try:
             with open(f"/proc/{name}/environ", "rb") as stream:
-                if wanted in stream.read().split(b"\0"):
-                    found.append(int(name))
+                variables = stream.read().split(b"\0")
+            if wanted in variables and (not also or any(each.startswith(tuple(also)) for each in variables)):
+                found.append(int(name))
         except OSError:
             continue
     return found

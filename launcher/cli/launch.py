@@ -73,6 +73,7 @@ class _Every(click.ParamType):
 @click.option("--driver", type=click.Choice(["auto", "mpio", "direct"]), help="How checkpoints are written.")
 @click.option("--grace", type=TIME, default="120", show_default=True, help="For a save, before the ranks are killed.")
 @click.option("--max-restarts", type=click.IntRange(0), default=3, show_default=True, metavar="N", help="Crashes.")
+@click.option("--hang-after", type=TIME, help="Without progress it is taken for hung.  [default: learned; 0: never]")
 @click.option("--max-generations", type=click.IntRange(1), default=1000, show_default=True, metavar="N", help="Starts.")
 @click.option(
     "--after-handover",
@@ -125,6 +126,7 @@ def _fresh(command: tuple[str, ...], given: dict[str, Any], console: Console) ->
         query_interval=max(1.0, given["query_interval"]), engine=given["engine"], mpi=given["mpi"],
         local_nodes=given["local_nodes"], checkpoint_every=given["checkpoint_every"], keep=given["keep"],
         driver=given["driver"], grace=given["grace"], max_restarts=given["max_restarts"],
+        hang_after=given["hang_after"],
         max_generations=given["max_generations"], after_handover=after, telemetry=given["telemetry"],
     )  # fmt: skip
     engine = make_engine(options)
