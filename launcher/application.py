@@ -19,6 +19,8 @@ HANG_FACTOR = 20.0
 """Nor for less than so many times the longest time between two reports of progress, of which there were
 `HANG_REPORTS`."""
 HANG_REPORTS = 5
+START_LEAST = 120.0
+"""A start may take so long, whatever the user allows later: all ranks read their program at the same time."""
 SECONDS_TO_EXIT = 60.0
 """Ranks that said they were done, or have saved and leave, are ended after that."""
 SAVING_FACTOR = 5
@@ -207,9 +209,12 @@ class Application:
         """
         silent = self._clock() - self._reported
         if self.progress is None:
-            return silent if spoke_before and given != 0 and silent > (given or HANG_LEAST) else None
+            patience = max(START_LEAST, HANG_LEAST if given is None else given)
+            return silent if spoke_before and given != 0 and silent > patience else None
         if given == 0 or self.progress.state not in ("running", "saving", "starting"):
             return None
+        if self.progress.state == "starting" and given is not None:
+            given = max(START_LEAST, given)
         if given is None and self._reports < HANG_REPORTS:
             return None
         allowed = max(HANG_LEAST, HANG_FACTOR * self._longest) if given is None else given

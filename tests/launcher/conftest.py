@@ -148,6 +148,7 @@ class SlurmBench(Bench):
         after: str = "echo post-command >> post.txt",
         before: str = "",
         kill_at: str = "",
+        exec_: bool = False,
     ) -> str:
         """Submit a job script with dmr-launch and ``counting.py``; returns the job id."""
         launch = shlex.join(
@@ -155,11 +156,14 @@ class SlurmBench(Bench):
              sys.executable, str(APPS / "counting.py"), *map(str, args)]
         )  # fmt: skip
         script = self.folder / "job.sh"
-        script.write_text(f"#!/bin/bash\n#SBATCH --job-name=counting\n{before}\n{launch}\n{after}\n")
+        script.write_text(f"#!/bin/bash\n#SBATCH --job-name=counting\n{before}\n{'exec ' * exec_}{launch}\n{after}\n")
+        return self.sbatch(*sbatch, str(script), kill_at=kill_at)
+
+    def sbatch(self, *args: str, kill_at: str = "") -> str:
         env = {"PATH": f"{BIN}:{self.cluster.env['PATH']}", "DMR_CHECK_INTERVAL": "0.02"}
         if kill_at:
             env["DMR_TEST_KILL_AT"] = kill_at
-        argv = ["sbatch", "--parsable", "--time=10", "--ntasks-per-node=1", "--output=out-%j.txt", *sbatch, str(script)]
+        argv = ["sbatch", "--parsable", "--time=10", "--ntasks-per-node=1", "--output=out-%j.txt", *args]
         return self.cluster.run(argv, cwd=self.folder, env={**self._clean(), **env}).stdout.strip()
 
     def _clean(self) -> dict[str, str]:
@@ -189,6 +193,18 @@ def slurm(cluster: PrivateCluster, tmp_path: Path) -> SlurmBench:
     made = SlurmBench(tmp_path)
     made.cluster = cluster
     return made
+
+
+@pytest.fixture
+def slurm_on(tmp_path: Path) -> Callable[[PrivateCluster], SlurmBench]:
+    """Return a bench on a cluster of the test's own."""
+
+    def make(cluster: PrivateCluster) -> SlurmBench:
+        made = SlurmBench(tmp_path)
+        made.cluster = cluster
+        return made
+
+    return make
 
 
 @pytest.fixture(scope="session")
