@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
@@ -107,7 +108,7 @@ class Held:
         """Bounds of the runs of the file's order that ranks hold; see `bounds_of`."""
         if self.everywhere or not isinstance(self.layout, BoxLayout):
             return None
-        return bounds_of(self.shape, self.layout.boxes(self.shape, self.ranks))
+        return _bounds_of(self.layout, self.shape, self.ranks)
 
     @property
     def moved(self) -> Moved:
@@ -155,6 +156,11 @@ class Held:
 
     def _place(self, overlap: Cut) -> tuple[Any, ...]:
         return overlap.local if self._order is None else (self._order[overlap.local[0]], *overlap.local[1:])
+
+
+@functools.lru_cache(maxsize=256)
+def _bounds_of(layout: BoxLayout, shape: tuple[int, ...], ranks: int) -> list[int] | None:
+    return bounds_of(shape, layout.boxes(shape, ranks))
 
 
 def local_shape(layout: Layout, shape: tuple[int, ...], ranks: int, rank: int) -> tuple[int, ...]:

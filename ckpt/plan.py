@@ -111,6 +111,13 @@ class ArrayPlan:
         """Return the range of elements of a piece, in C order."""
         return piece * self.per_piece, min((piece + 1) * self.per_piece, self.size)
 
+    def own(self, rank: int) -> list[int]:
+        """Return the pieces that a rank owns and that need no exchange."""
+        if len(self.owners) == 1:
+            return [0] if self.owners[0] == rank and not self.mixed[0] else []
+        found: list[int] = np.flatnonzero((self.owners == rank) & ~self.mixed).tolist()
+        return found
+
     def boxes(self, piece: int) -> list[Box]:
         return window(self.shape, *self.span(piece))
 
@@ -148,24 +155,41 @@ def plan(arrays: Sequence[Moved], ranks: int) -> list[ArrayPlan]:
     found = []
     for each, count, is_small in zip(arrays, counts, small, strict=True):
         size = math.prod(each.shape)
-        lo = np.arange(count, dtype=np.int64) * each.per_piece
-        hi = np.minimum(lo + each.per_piece, size)
+        if is_small and count <= 1:
+            # The same as below, without NumPy's cost a call: there may be thousands of these.
+            owner = (before + size * each.itemsize // 2) * ranks // max(total, 1)
+            mixed = not each.everywhere and ranks > 1
+            if mixed and count and each.bounds is not None:
+                mixed = each.bounds[owner] > 0 or each.bounds[owner + 1] < size
+            owners, mixes = np.full(count, owner, np.int64), np.full(count, mixed)
+        else:
+            owners, mixes = _owners(each, count, before if is_small else None, total, ranks)
         if is_small:
-            owners = (before + (lo + hi) * each.itemsize // 2) * ranks // max(total, 1)
             before += size * each.itemsize
-        elif each.bounds is not None and not each.everywhere:
-            owners = np.searchsorted(np.asarray(each.bounds), (lo + hi) // 2, side="right").astype(np.int64) - 1
-        else:
-            owners = (lo + hi) // 2 * ranks // max(size, 1)
-        if each.everywhere or ranks == 1:
-            mixed = np.zeros(count, bool)
-        elif each.bounds is not None:
-            bounds = np.asarray(each.bounds)
-            mixed = (lo < bounds[owners]) | (hi > bounds[owners + 1])
-        else:
-            mixed = np.ones(count, bool)
-        found.append(ArrayPlan(each.shape, each.itemsize, each.per_piece, owners, mixed))
+        found.append(ArrayPlan(each.shape, each.itemsize, each.per_piece, owners, mixes))
     return found
+
+
+def _owners(each: Moved, count: int, before: int | None, total: int, ranks: int) -> tuple[Ints, npt.NDArray[np.bool_]]:
+    """Return the owner of each piece of an array, and whether it is mixed.
+
+    ``before`` is the place of a small array among the ``total`` bytes of all small ones, None for a large one.
+    """
+    size = math.prod(each.shape)
+    lo = np.arange(count, dtype=np.int64) * each.per_piece
+    hi = np.minimum(lo + each.per_piece, size)
+    if before is not None:
+        owners = (before + (lo + hi) * each.itemsize // 2) * ranks // max(total, 1)
+    elif each.bounds is not None and not each.everywhere:
+        owners = np.searchsorted(np.asarray(each.bounds), (lo + hi) // 2, side="right").astype(np.int64) - 1
+    else:
+        owners = (lo + hi) // 2 * ranks // max(size, 1)
+    if each.everywhere or ranks == 1:
+        return owners, np.zeros(count, bool)
+    if each.bounds is None:
+        return owners, np.ones(count, bool)
+    bounds = np.asarray(each.bounds)
+    return owners, (lo < bounds[owners]) | (hi > bounds[owners + 1])
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,7 +21,6 @@ from .group import Group
 from .held import Held
 from .items import Saved
 from .manifest import Manifest, seal
-from .plan import plan
 from .transfer import Trouble, save_pieces
 from .watchdog import Watchdog
 
@@ -102,7 +101,7 @@ class SaveJob:
         output: Output | None = None
         with trouble:
             output = open_output(self.driver, temporary, manifest, group)
-        digests = save_pieces(group, held, output, manifest, trouble)
+        mine, digests = save_pieces(group, held, output, manifest, trouble)
         with trouble:
             if output is not None and trouble.error is None:
                 output.finish()
@@ -115,7 +114,7 @@ class SaveJob:
                 with contextlib.suppress(Exception):
                     output.close()
 
-        gathered = group.gather(_own_digests(digests, held, group))
+        gathered = group.gather(np.stack([mine.astype(np.uint64), digests]).tobytes())
         size = 0
         if group.rank == 0 and gathered is not None and places is not None:
             try:
@@ -156,10 +155,3 @@ class SaveJob:
             f"generation {writer.generation} may not commit any more: a later one has taken its staging folder "
             f"{self.staging.path} away"
         )
-
-
-def _own_digests(digests: Any, held: Sequence[Held], group: Group) -> bytes:
-    plans = plan([each.moved for each in held], group.size)
-    owners = np.concatenate([np.zeros(0, np.int64), *(each.owners for each in plans)])
-    mine = np.flatnonzero(owners == group.rank).astype(np.uint64)
-    return bytes(np.stack([mine, digests[mine.astype(np.int64)]]).tobytes())

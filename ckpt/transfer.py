@@ -48,8 +48,8 @@ class Trouble:
 
 def save_pieces(
     group: Group, held: Sequence[Held], output: Output | None, manifest: Manifest, trouble: Trouble
-) -> npt.NDArray[np.uint64]:
-    """Write all pieces; return the digests of those of this rank, 0 for the others. Collective.
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]:
+    """Write all pieces; return the numbers and the digests of those that this rank owns. Collective.
 
     Parameters
     ----------
@@ -70,15 +70,17 @@ def save_pieces(
                 if output is not None:
                     digests[first[array] + piece] = digest(data)
                     output.write(array, piece * plans[array].per_piece * plans[array].itemsize, data)
-    if output is None:
-        return digests
     with trouble:
         for array, (each, its) in enumerate(zip(held, plans, strict=True)):
-            for piece in np.flatnonzero((its.owners == group.rank) & ~its.mixed).tolist():
+            if output is None:
+                break
+            for piece in its.own(group.rank):
                 data = _own_piece(each, its, piece, output)
                 digests[first[array] + piece] = digest(data)
                 output.write(array, piece * its.per_piece * its.itemsize, data)
-    return digests
+    owners = np.concatenate([np.zeros(0, np.int64), *(each.owners for each in plans)])
+    mine = np.flatnonzero(owners == group.rank)
+    return mine, digests[mine]
 
 
 def _own_piece(each: Held, its: ArrayPlan, piece: int, output: Output) -> Bytes:
@@ -324,7 +326,7 @@ def _load_own(
     waiting: deque[tuple[int, Callable[[], None]]] = deque()
     ahead = 0
     for array, each, its in zip(which, held, plans, strict=True):
-        for piece in np.flatnonzero((its.owners == group.rank) & ~its.mixed).tolist():
+        for piece in its.own(group.rank):
             lo, hi = its.span(piece)
             size = (hi - lo) * its.itemsize
             while waiting and ahead + size > _AHEAD:
