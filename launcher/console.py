@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import time
 from pathlib import Path
+from typing import TextIO
 
 QUIET, NORMAL, VERBOSE = 0, 1, 2
 
@@ -40,5 +42,15 @@ class Console:
             with contextlib.suppress(OSError), open(self._log, "a") as stream:
                 stream.write(f"{stamp} {text}\n")
         if level <= self.level:
-            with contextlib.suppress(OSError):  # nobody reads any more
+            try:
                 print(f"dmr-launch: {text}", file=sys.stderr, flush=True)
+            except OSError:
+                discard(sys.stderr)
+
+
+def discard(stream: TextIO) -> None:
+    """Let a stream that nobody reads any more lead nowhere: what is left in it would end Python with status 120."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)

@@ -41,6 +41,7 @@ def fail(message: str, exit_code: int = EXIT_FAILED) -> NoReturn:
 
 def run_command(command: click.Command, name: str) -> NoReturn:
     """Run a click command as a program: known errors become one line, a closed pipe is quiet."""
+    from ..console import discard
     from ..engine import EngineError
     from ..rundir import RunDirError
 
@@ -66,7 +67,7 @@ def run_command(command: click.Command, name: str) -> NoReturn:
         click.echo(f"{name}: {error}", err=True)
         sys.exit(EXIT_FAILED)
     except BrokenPipeError:
-        sys.stderr.close()
+        discard(sys.stdout)
         sys.exit(141)
 
 

@@ -49,7 +49,8 @@ class Bench:
         self.run = RunDir(self.folder / "run")
 
     def environment(self, **extra: str) -> dict[str, str]:
-        clean = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM_", "DMR_"))}
+        hidden = ("SLURM_", "DMR_", "PYTHONUNBUFFERED")
+        clean = {key: value for key, value in os.environ.items() if not key.startswith(hidden)}
         return {
             **clean,
             "OMPI_ALLOW_RUN_AS_ROOT": "1",

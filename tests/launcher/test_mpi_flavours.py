@@ -185,7 +185,9 @@ def test_this_pythons_own_mpi() -> None:
     assert found.version[:1] == library.version[:1] and library.path in found.why
 
 
-@pytest.mark.skipif(shutil.which("mpicc") is None, reason="no MPI compiler to make a program with")
+@pytest.mark.skipif(
+    shutil.which("mpicc") is None or shutil.which("gcc") is None, reason="no MPI compiler to make a program with"
+)
 def test_the_mpi_of_a_compiled_program(tmp_path: Path) -> None:
     import subprocess
 
