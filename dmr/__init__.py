@@ -30,8 +30,15 @@ _HOME = {
     "Array": "arrays",
     "Value": "values",
     "Error": "errors",
+    "Ragged": "holders",
+    "Particles": "holders",
+    "PerRank": "holders",
     "Block": "ckpt",
+    "BlockCyclic": "ckpt",
     "Box": "ckpt",
+    "Boxes": "ckpt",
+    "Counts": "ckpt",
+    "Indices": "ckpt",
     "Replicated": "ckpt",
 }
 """Module of each name; all others are in ``calls``."""
@@ -44,8 +51,15 @@ __all__ = [
     "Action",
     "Array",
     "Block",
+    "BlockCyclic",
     "Box",
+    "Boxes",
+    "Counts",
     "Error",
+    "Indices",
+    "Particles",
+    "PerRank",
+    "Ragged",
     "Replicated",
     "Run",
     "Value",
@@ -94,9 +108,10 @@ if TYPE_CHECKING:
         set_nodes_next_shrink,
         set_reconf_step_inhibitor,
     )
-    from .ckpt import Block, Box, Replicated
+    from .ckpt import Block, BlockCyclic, Box, Boxes, Counts, Indices, Replicated
     from .entry import malleable
     from .errors import Error
+    from .holders import Particles, PerRank, Ragged
     from .run import Run
     from .values import Value
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from .launcher.rundir import Control, Generation, LauncherState, Progress, RunDir, SavedCheckpoint
 
+
 class Link:
     """Reads the launcher's requests and reports progress. Lives on rank 0 alone; never waits.
 

@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ import numpy as np
 from .arrays import Array
 from .ckpt import CheckpointError, Fenced, Store, Writer
 from .errors import Error, Released
+from .holders import Particles, PerRank, Ragged
 from .launcher.rundir import Generation, RunDir, SavedCheckpoint
 from .link import Link
 from .loops import Loops
@@ -94,7 +95,8 @@ class Run:
             Anything that `numpy.dtype` takes.
         layout
             How it is spread over the ranks: ``dmr.Block(axis=0)`` (the default), ``dmr.Block(axes=(0, 1))``
-            over a process grid, ``dmr.Replicated()``: the whole on each rank.
+            over a process grid, ``dmr.Replicated()``: the whole on each rank, or any other of `dmr.ckpt`:
+            ``BlockCyclic``, ``Boxes``, ``Counts``, ``Indices``.
         halo
             Cells more on both sides of each split axis, in `Array.padded`; not saved.
 
@@ -115,15 +117,68 @@ class Run:
         """Declare a replicated JSON value that holds ``initial`` at a fresh start. Read and assign its ``.value``."""
         return self._state.value(name, initial)
 
-    def rng(self, name: str, seed: int | Sequence[int] = 0) -> np.random.Generator:
+    def rng(self, name: str, seed: int | Sequence[int] = 0, *, per_rank: bool = False) -> np.random.Generator:
         """Declare a random generator whose state is saved; at a fresh start a PCG64 of this seed.
 
         It is replicated: every rank holds the same one and has to draw the same numbers from it, so that the
         result does not depend on the process count; ranks that drew differently are an error at
         the next checkpoint. For a part of an array, draw the whole and take the part, or seed a generator
         of your own from the step and the global index.
+
+        With ``per_rank`` each rank has a stream of its own. At the same process count it goes on; at another
+        one, fresh streams are derived from seed, step, process count and rank, and that is said: the numbers, and
+        with them the result, then depend on the sizes that the run had.
         """
-        return self._state.rng(name, seed)
+        return self._state.rng(name, seed, per_rank)
+
+    def ragged(self, name: str, dtype: Any = "f8", item_shape: Sequence[int] = (), *, by: str | None = None) -> Ragged:
+        """Declare rows of uneven length (CSR). Collective.
+
+        Parameters
+        ----------
+        name
+            Any text; unique in the run.
+        dtype, item_shape
+            Of a value.
+        by
+            After a restart at another process count ranks get about the same number of ``rows`` (the default), or of
+            ``values``.
+        """
+        return self._state.ragged(name, dtype, item_shape, by)
+
+    def particles(
+        self, name: str, columns: Mapping[str, Any], *, by: Any = "stored", weight: str | None = None
+    ) -> Particles:
+        """Declare particles: a 64-bit id each, and columns. Collective.
+
+        Parameters
+        ----------
+        name
+            Any text; unique in the run.
+        columns
+            Dtype of each column by its name; ``("f8", (3,))`` for one of vectors.
+        by
+            Where they go after a restart: ``stored`` (blocks of the order in which they were saved), ``id``,
+            ``weight``, or a function of ids and columns that returns the rank of each.
+        weight
+            Column of weights, for ``by="weight"``.
+        """
+        return self._state.particles(name, columns, by, weight)
+
+    def per_rank(self, name: str, initial: Any, *, rule: Any = None) -> PerRank:
+        """Declare an array that each rank has of its own. Collective.
+
+        Parameters
+        ----------
+        name
+            Any text; unique in the run.
+        initial
+            What this rank holds at a fresh start.
+        rule
+            What becomes of it at another process count: ``concat``, ``sum``, ``first``, or a function of
+            ``(values, rank, ranks)``. It has to be given.
+        """
+        return self._state.per_rank(name, initial, rule)
 
     def once(self, name: str) -> bool:
         """Return True the first time in the whole run, False in the generations that follow.

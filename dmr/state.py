@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from .arrays import Array
-from .ckpt import ArrayItem, Block, Replicated, RngItem, ValueItem
+from .ckpt import Block, Replicated, RngItem, StreamItem
 from .errors import Error
+from .holders import Particles, PerRank, Ragged
 from .values import Value
 
 
+class Held(Protocol):
+    """State of one name: gives the item that is to be saved."""
+
+    kind: str
+
+    def item(self) -> Any: ...
+
+
+Holder = TypeVar("Holder", bound=Held)
+
+
 class State:
-    """Arrays, values and generators by name.
+    """All that a program has declared, by name.
 
     Parameters
     ----------
@@ -28,45 +40,63 @@ class State:
     def __init__(self, rank: int, ranks: int, loaded: Any = None) -> None:
         self._rank, self._ranks = rank, ranks
         self._loaded = loaded
-        self._arrays: dict[str, Array] = {}
-        self._values: dict[str, Value] = {}
-        self._generators: dict[str, np.random.Generator] = {}
+        self._held: dict[str, Held] = {}
 
     def array(self, name: str, shape: Sequence[int] | int, dtype: Any, layout: Any, halo: int) -> Array:
-        self._refuse_taken(name, "array")
         shape = (int(shape),) if isinstance(shape, int | np.integer) else tuple(int(extent) for extent in shape)
         layout = layout if layout is not None else Block(axis=0) if shape else Replicated()
         array = Array(name, shape, np.dtype(dtype), layout, self._rank, self._ranks, halo)
-        if self._loaded is not None:
-            self._must_hold(name, "array")
-            spec = self._loaded.specs[name]
-            saved, declared = (np.dtype(spec.dtype), tuple(spec.shape)), (array.dtype, shape)
-            if saved != declared:
+
+        def load(loaded: Any) -> None:
+            spec = loaded.specs[name]
+            if (np.dtype(spec.dtype), tuple(spec.shape)) != (array.dtype, shape):
                 raise Error(
-                    f"array {name!r}: {self._where} holds {saved[0]} {saved[1]}, the program declares "
-                    f"{declared[0]} {declared[1]}; go on with the program that wrote it, or start a new run directory"
+                    f"array {name!r}: {self._where} holds {spec.dtype} {tuple(spec.shape)}, the program declares "
+                    f"{array.dtype} {shape}; go on with the program that wrote it, or start a new run directory"
                 )
-            array.local = self._loaded.array(name, layout)
-        self._arrays[name] = array
-        return array
+            array.local = loaded.array(name, layout)
+
+        return self._declare(name, array, load)
 
     def value(self, name: str, initial: Any) -> Value:
-        self._refuse_taken(name, "value")
-        if self._loaded is not None:
-            self._must_hold(name, "value")
-            initial = self._loaded.value(name)
-        self._values[name] = Value(name, initial)
-        return self._values[name]
+        value = Value(name, initial)
+        return self._declare(name, value, lambda loaded: setattr(value, "value", loaded.value(name)))
 
-    def rng(self, name: str, seed: int | Sequence[int]) -> np.random.Generator:
-        self._refuse_taken(name, "generator")
-        if self._loaded is not None:
-            self._must_hold(name, "rng")
-            generator = self._loaded.rng(name)
-        else:
-            generator = np.random.Generator(np.random.PCG64(seed))
-        self._generators[name] = generator
-        return generator
+    def rng(self, name: str, seed: int | Sequence[int], per_rank: bool) -> np.random.Generator:
+        if per_rank and not isinstance(seed, int | np.integer):
+            raise Error(f"generator {name!r}: one of each rank takes a single number for its seed, not {seed!r}")
+        spawn_key = (0, self._ranks, self._rank) if per_rank else ()
+        seeds = np.random.SeedSequence(seed, spawn_key=spawn_key)
+        generator = _Generator(np.random.Generator(np.random.PCG64(seeds)), int(seed) if per_rank else None)  # type: ignore[arg-type]
+
+        def load(loaded: Any) -> None:
+            generator.generator = loaded.stream(name) if per_rank else loaded.rng(name)
+
+        return self._declare(name, generator, load).generator
+
+    def ragged(self, name: str, dtype: Any, item_shape: Sequence[int], by: str | None) -> Ragged:
+        ragged = Ragged(name, np.dtype(dtype), tuple(item_shape))
+
+        def load(loaded: Any) -> None:
+            part = loaded.ragged(name, by)
+            ragged.first_row, ragged.counts, ragged.values = part.first_row, part.counts, part.values
+            ragged.item()
+
+        return self._declare(name, ragged, load)
+
+    def particles(self, name: str, columns: Mapping[str, Any], by: Any, weight: str | None) -> Particles:
+        particles = Particles(name, columns)
+
+        def load(loaded: Any) -> None:
+            part = loaded.particles(name, by, weight)
+            particles.ids, particles.columns = part.ids, dict(part.columns)
+            particles.item()
+
+        return self._declare(name, particles, load)
+
+    def per_rank(self, name: str, initial: Any, rule: Any) -> PerRank:
+        own = PerRank(name, np.asarray(initial), rule)
+        return self._declare(name, own, lambda loaded: setattr(own, "local", loaded.per_rank(name, rule)))
 
     def complete(self) -> None:
         """Refuse state in the checkpoint that the program has not declared, then let go of the checkpoint.
@@ -78,7 +108,7 @@ class State:
         """
         if self._loaded is None:
             return
-        left = sorted(set(self._loaded.specs) - {*self._arrays, *self._values, *self._generators})
+        left = sorted(set(self._loaded.specs) - set(self._held))
         if left:
             raise Error(
                 f"{self._where} holds {', '.join(map(repr, left))}, which the program has not declared before its "
@@ -88,23 +118,22 @@ class State:
 
     def items(self) -> dict[str, Any]:
         """Return what a checkpoint is to hold."""
-        return {
-            **{name: ArrayItem(array.local, array.layout, array.shape) for name, array in self._arrays.items()},
-            **{name: ValueItem(value.value) for name, value in self._values.items()},
-            **{name: RngItem(generator) for name, generator in self._generators.items()},
-        }
+        return {name: held.item() for name, held in self._held.items()}
+
+    def _declare(self, name: str, held: Holder, load: Callable[[Any], object]) -> Holder:
+        if not isinstance(name, str) or not name:
+            raise Error(f"{held.kind} {name!r}: a name is a text of at least one character")
+        if name in self._held:
+            raise Error(f"{held.kind} {name!r}: the name is taken already by the {self._held[name].kind} {name!r}")
+        if self._loaded is not None:
+            self._must_hold(name, held.kind)
+            load(self._loaded)
+        self._held[name] = held
+        return held
 
     @property
     def _where(self) -> str:
         return f"checkpoint {os.path.basename(str(self._loaded.path))}"
-
-    def _refuse_taken(self, name: str, kind: str) -> None:
-        if not isinstance(name, str) or not name:
-            raise Error(f"{kind} {name!r}: a name is a text of at least one character")
-        if name in self._arrays or name in self._values or name in self._generators:
-            raise Error(
-                f"{kind} {name!r}: the name is taken already; names are unique over arrays, values and generators"
-            )
 
     def _must_hold(self, name: str, kind: str) -> None:
         spec = self._loaded.specs.get(name)
@@ -115,3 +144,14 @@ class State:
             f"{kind} {name!r}: {self._where} {what} (it holds {', '.join(sorted(self._loaded.specs)) or 'nothing'}); "
             "go on with the program that wrote it, or start a new run directory"
         )
+
+
+class _Generator:
+    """A generator: the same on all ranks, or with a seed one of each rank."""
+
+    def __init__(self, generator: np.random.Generator, seed: int | None) -> None:
+        self.generator, self.seed = generator, seed
+        self.kind = "rng" if seed is None else "stream"
+
+    def item(self) -> RngItem | StreamItem:
+        return RngItem(self.generator) if self.seed is None else StreamItem(self.generator, self.seed)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
+
+from .ckpt import ValueItem
 
 
 class Value:
@@ -17,11 +19,14 @@ class Value:
         values then are an error that names the value.
     """
 
-    __slots__ = ("name", "value")
+    kind: ClassVar[str] = "value"
 
     def __init__(self, name: str, value: Any) -> None:
         self.name = name
         self.value = value
+
+    def item(self) -> ValueItem:
+        return ValueItem(self.value)
 
     def __repr__(self) -> str:
         return f"Value({self.name!r}, {self.value!r})"

@@ -39,12 +39,16 @@ class Hand:
     def __post_init__(self) -> None:
         self.run_dir = RunDir.create(self.folder, {"run": "test-run"})
 
-    def start(self, app: str, *args: object, ranks: int = 1, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
+    def start(
+        self, app: str, *args: object, ranks: int = 1, env: dict[str, str] | None = None
+    ) -> subprocess.Popen[str]:
         self.number += 1
         token = f"token-{self.number}"
         assert self.run_dir.take_lease(self.number, {"token": token})
         generation = Generation(self.folder, self.number, token, ranks)
-        return start(app, *args, ranks=ranks, env={**generation.environment(), "DMR_CHECK_INTERVAL": "0.02", **(env or {})})
+        return start(
+            app, *args, ranks=ranks, env={**generation.environment(), "DMR_CHECK_INTERVAL": "0.02", **(env or {})}
+        )
 
     def ask(self, action: str, nodes: int | None = None) -> int:
         self.requests += 1

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dmr.arrays import Array
-from dmr.ckpt import Block, Replicated
+from dmr.ckpt import Block, BlockCyclic, Replicated
 from dmr.errors import Error
+from dmr.holders import Particles, PerRank, Ragged
 from dmr.loops import Loops
 from dmr.safepoint import MOST_STEPS_APART, Cadence, Order, Suggest, Wishes, agree
 from dmr.settings import Settings, from_environment, settings
@@ -101,9 +102,11 @@ def test_once_is_kept():
     assert not Loops(loops.to_json()).once("set-up")
 
 
-@given(st.integers(1, 9), st.integers(1, 12), st.integers(1, 9), st.integers(0, 2))
-def test_neighbours_face_each_other(rows, columns, ranks, halo):
-    layout = Block(axes=(0, 1))
+@given(
+    st.integers(1, 9), st.integers(1, 12), st.integers(1, 9), st.integers(0, 2), st.sampled_from([(0, 1), (1,), (1, 0)])
+)
+def test_neighbours_face_each_other(rows, columns, ranks, halo, axes):
+    layout = Block(axes=axes)
     parts = [Array("u", (rows, columns), np.dtype("f8"), layout, rank, ranks, halo) for rank in range(ranks)]
     for rank, part in enumerate(parts):
         for axis in (0, 1):
@@ -124,7 +127,7 @@ def test_a_part_takes_only_what_fits():
     for wrong in (np.ones((3, 4)), np.ones((2, 4), "f4"), [[1.0]]):
         with pytest.raises(Error, match="array 'u': its part on rank 1"):
             part.local = wrong
-    with pytest.raises(Error, match="halo goes with a Block"):
+    with pytest.raises(Error, match="go with a Block layout"):
         Array("r", (6,), np.dtype("f4"), Replicated(), 0, 2, halo=1)
     with pytest.raises(Error, match="negative"):
         Array("r", (6,), np.dtype("f4"), Block(axis=0), 0, 2, halo=-1)
@@ -143,3 +146,23 @@ def test_every_public_name_is_there():
         assert getattr(dmr, name) is not None
     with pytest.raises(AttributeError, match="nothing_like_it"):
         dmr.nothing_like_it  # noqa: B018
+
+
+def test_holders_refuse_what_was_not_declared():
+    rows = Ragged("rows", np.dtype("i4"), (2,))
+    rows.values = np.zeros((3, 2), "i8")
+    with pytest.raises(Error, match=r"ragged 'rows': values is declared as int32 \(n, 2\), but it is int64 \(3, 2\)"):
+        rows.item()
+    dust = Particles("dust", {"x": ("f8", (3,))})
+    dust.columns["y"] = np.zeros(0)
+    with pytest.raises(Error, match="declared with the columns x, but it has x, y"):
+        dust.item()
+    with pytest.raises(Error, match="say what becomes of it"):
+        PerRank("own", np.zeros(1), None)
+
+
+def test_an_array_of_a_layout_without_boxes_says_so():
+    part = Array("u", (8, 8), np.dtype("f8"), BlockCyclic((2, 2)), 1, 4)
+    assert part.local.shape == (4, 4)
+    with pytest.raises(Error, match="no single box"):
+        part.box  # noqa: B018

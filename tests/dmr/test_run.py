@@ -159,7 +159,9 @@ def test_two_loops_and_what_lies_between_them_once(hand, finish):
     assert "trace right step 35" in ended.out, ended.out + ended.err
 
 
-@pytest.mark.parametrize(("app", "ranks", "word"), [("nested.py", 1, "only one of the two"), ("uneven.py", 3, "different steps")])
+@pytest.mark.parametrize(
+    ("app", "ranks", "word"), [("nested.py", 1, "only one of the two"), ("uneven.py", 3, "different steps")]
+)
 def test_misuse_is_refused_in_a_line(hand, finish, app, ranks, word):
     ended = finish(hand.start(app, ranks=ranks), within=30)
     assert ended.status != 0
@@ -190,3 +192,14 @@ def test_without_mpi4py_one_process_runs_and_several_are_refused(run_app, tmp_pa
     assert run_app("field.py", env=env).status == 0
     refused = run_app("field.py", env={**env, "OMPI_COMM_WORLD_SIZE": "2"})
     assert refused.status == 1 and "mpi4py can't be imported" in refused.err
+
+
+def test_every_kind_of_state_is_right_at_other_sizes(hand, finish):
+    for ranks in (3, 2, 5):
+        started = hand.start("kinds.py", 0.02, ranks=ranks)
+        hand.wait(lambda p: p.state == "running" and p.step >= (p.loaded.step if p.loaded else 0) + 5)
+        hand.ask("resize")
+        ended = finish(started)
+        assert ended.status == 0, ended.err
+    ended = finish(hand.start("kinds.py", 0))
+    assert "all right" in ended.out, ended.err
