@@ -18,11 +18,12 @@ export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
 .PHONY: setup demo test faults lint bench clean
 
 setup:
-	@$(PYTHON) tools/setup.py --venv $(VENV) $(if $(PIP_ONLY),--pip-only) $(if $(NO_APT),--no-apt)
+	@$(PYTHON) tools/setup.py --venv $(VENV) $(if $(PIP_ONLY),--pip-only) $(if $(NO_APT),--no-apt) $(SETUP)
 
 demo: setup
 	$(BIN)/python examples/demo.py $(ARGS)
 
+test: SETUP := --browser
 test: setup
 	$(BIN)/pytest $(ARGS)
 

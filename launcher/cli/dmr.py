@@ -20,6 +20,7 @@ COMMANDS = {
     "history": (".look:history", "One line a generation: size, times, why it ended."),
     "model": (".model:model", "What earlier runs taught of a program."),
     "replay": (".simulate:replay", "What another policy would have done in a run."),
+    "report": (".report:report", "What runs were worth: phases, use, verdicts, advice."),
     "resize": (".steer:resize", "Ask a live run for another size."),
     "resume": (".steer:resume", "Continue a run whose launcher is gone."),
     "simulate": (".simulate:simulate", "Simulate malleable jobs on a workload."),

@@ -48,7 +48,8 @@ def fuse(sources: Sources, now: float) -> Timeline:
     for name, found in _machines(sources.telemetry.nodes, start, period, count).items():
         columns[name], least[name], most[name] = found
     if "cpu" in columns:
-        columns["used"] = columns["cpu"] * columns["held"]
+        active = holding.held_levels([each for each in spans if each.kind not in ("handover", "between")])
+        columns["used"] = columns["cpu"] * _sampled(active, times)
     for extra in sources.extras:
         for name, values in extra.columns.items():
             label = name if name not in columns else f"{extra.name}.{name}"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..posterior import log_time, posterior
+from ..posterior import posterior
 from ..samples import Sample
 
 MEMORY_SHARE = 0.9
@@ -50,9 +50,9 @@ def right_size(samples: Sequence[Sample], sizes: Sequence[int], least: int = 1) 
     if not samples or not allowed:
         return None
     found = posterior(samples)
-    logs = np.stack([2 * log_time(found.family, found.serial, found.overhead, size) for size in allowed], axis=1)
-    logs += np.log(np.array(allowed, dtype=np.float64))
-    best = np.argmin(logs, axis=1)
+    nodes = np.array(allowed, dtype=np.float64)
+    seconds = found.base[:, None] + found.overhead[:, None] * nodes + 1 / nodes  # up to the scale
+    best = np.argmin(nodes * seconds**2, axis=1)
     weight = np.bincount(best, weights=found.weight, minlength=len(allowed))
     cumulated = np.cumsum(weight) / weight.sum()
     low, middle, high = (int(np.searchsorted(cumulated, each)) for each in (0.05, 0.5, 0.95 - 1e-9))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..samples import clean
+from ..speed import Speed
 from ..view import Rate
 from .recurring import Stretch
 from .rightsize import RightSize, least_for_memory, right_size
@@ -40,7 +40,8 @@ class PhaseUse:
 
     ``efficiency`` is that of the speed relative to ``base`` nodes, the smallest size measured in this phase.
     ``idle_node_hours`` are node-hours held but not used: those of the scarcest resource's unused share.
-    ``over_node_hours`` are those beyond what the same steps take at the right size, 0 where that is not smaller.
+    ``over_node_hours`` are those beyond what the same steps take at the right size, as measured or as the speeds at
+    other sizes have it; 0 where that size is not smaller.
     """
 
     phase: str
@@ -121,13 +122,16 @@ def _summary(
         size: _use(phase, size, [each for each in stretches if each.nodes == size], usage)
         for size in sorted({each.nodes for each in stretches})
     }
-    samples = clean(rates(stretches, usage), [each for each in earlier if each.phase == phase], phase).samples
+    speed = Speed(rates(stretches, usage), phase, [each for each in earlier if each.phase == phase])
     peaks = {each.nodes: each.memory_peak for each in uses.values() if each.memory_peak is not None}
     least = least_for_memory(peaks, min((each.memory_held for each in uses.values() if each.memory_held), default=None))
-    right = right_size(samples, sizes, least) if sizes else None
+    right = right_size(speed.cleaned.samples, sizes, least) if sizes else None
     seconds = {each.nodes: each.seconds_per_step for each in uses.values() if each.seconds_per_step is not None}
     base = min(seconds, default=None)
-    return PhaseSummary(phase, tuple(_compared(each, seconds, base, right) for each in uses.values()), right)
+    best = speed.at(right.nodes) if right is not None else None
+    seconds_at_best = seconds.get(right.nodes, best.value) if right is not None and best is not None else None
+    compared = tuple(_compared(each, seconds, base, right, seconds_at_best) for each in uses.values())
+    return PhaseSummary(phase, compared, right)
 
 
 def _use(phase: str, nodes: int, stretches: Sequence[Stretch], usage: Usage) -> PhaseUse:
@@ -151,7 +155,7 @@ def _use(phase: str, nodes: int, stretches: Sequence[Stretch], usage: Usage) -> 
 
 
 def _compared(
-    use: PhaseUse, seconds: Mapping[int, float], base: int | None, right: RightSize | None
+    use: PhaseUse, seconds: Mapping[int, float], base: int | None, right: RightSize | None, at_best: float | None
 ) -> PhaseUse:
     if use.seconds_per_step is None or base is None:
         return use
@@ -159,8 +163,8 @@ def _compared(
     over = None
     if right is not None and right.nodes >= use.nodes:
         over = 0.0
-    elif right is not None and right.nodes in seconds and use.steps is not None:
-        over = max(0.0, use.node_hours - right.nodes * seconds[right.nodes] * use.steps / 3600)
+    elif right is not None and at_best is not None and use.steps is not None:
+        over = max(0.0, use.node_hours - right.nodes * at_best * use.steps / 3600)
     return replace(use, efficiency=efficiency, base=base if efficiency is not None else None, over_node_hours=over)
 
 

@@ -85,7 +85,14 @@ class MadeRun:
         name = f"step-{self.step:012d}-g{self.generation:04d}.h5"
         self.event("checkpoint", app=True, name=name, step=self.step, bytes=10**9, seconds=seconds)
 
-    def resize(self, nodes: int, *, by: str = "policy queue", reason: str = "idle nodes", facts: Mapping[str, Any] | None = None) -> None:  # noqa: E501
+    def resize(
+        self,
+        nodes: int,
+        *,
+        by: str = "policy queue",
+        reason: str = "idle nodes",
+        facts: Mapping[str, Any] | None = None,
+    ) -> None:
         """Change size in place."""
         decision = {"action": "expand", "nodes": nodes, "reason": reason, "policy": "queue",
                     "facts": {"waiting": 2, "idle": 3, "total": 16, **(facts or {})}}  # fmt: skip
@@ -157,6 +164,26 @@ def three_phases(folder: Path, *, declare: bool = True, rounds: int = 2, **optio
         made.save()
         made.compute("write", 40, declare=declare)
     made.end()
+    return made
+
+
+def changed(folder: Path) -> MadeRun:
+    """Return a run with an effective, a late and an effective change of size."""
+    made = MadeRun(folder)
+    made.launch(4)
+    made.compute("mesh", 100)
+    made.compute("solve", 100)
+    made.successor(16, 60.0, "solve", reason="12 nodes are idle that nobody waits for")
+    made.event("phase", app=True, phase="solve", step=made.step)
+    made.compute("solve", 300)
+    made.compute("mesh", 100)
+    made.resize(2, by="policy phases", facts={"for_phase": "mesh"})
+    made.compute("write", 60)
+    made.resize(8, by="user root")
+    made.compute("write", 60)
+    made.compute("solve", 300)
+    made.end()
+    made.write()
     return made
 
 

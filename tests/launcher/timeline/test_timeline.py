@@ -21,9 +21,7 @@ def test_every_node_second_is_accounted_for(tmp_path: Path) -> None:
     made = three_phases(tmp_path / "run")
     timeline = analysed(made).timeline
     assert timeline.start == T0 and timeline.end == pytest.approx(made.clock)
-    assert sum(timeline.node_hours.values()) == pytest.approx(
-        sum(each.node_hours for each in timeline.spans)
-    )
+    assert sum(timeline.node_hours.values()) == pytest.approx(sum(each.node_hours for each in timeline.spans))
     # What the levels say and what the spans say is the same.
     ends = [*(each.time for each in timeline.held[1:]), timeline.end]
     by_levels = sum(each.nodes * (end - each.time) for each, end in zip(timeline.held, ends, strict=True)) / 3600

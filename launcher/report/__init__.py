@@ -1,0 +1,1 @@
+"""What a run was worth: as a page, as text, as data."""
