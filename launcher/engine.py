@@ -103,7 +103,8 @@ class Submission:
 
     ``nodes`` is (minimum, maximum). ``after`` is a job that has to end first (a chain), None to start as
     soon as there is room (make before break). ``name`` carries run, generation and token, so that
-    a submission whose answer was lost can be found again.
+    a submission whose answer was lost can be found again. ``limit`` is a time limit in seconds that is shorter
+    than the user's own, so that the job fits before another one that waits; None for the user's own.
     """
 
     generation: int
@@ -113,6 +114,7 @@ class Submission:
     environment: Mapping[str, str]
     after: str | None = None
     options: Sequence[str] = field(default=())
+    limit: float | None = None
 
 
 class Engine(Protocol):

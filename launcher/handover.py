@@ -82,19 +82,30 @@ class Successors:
             found.token, found.number, found.nodes, found.submitted, found.name, found.job, found.after
         )
 
-    def submit(self, owner: int, nodes: tuple[int, int], *, after: str | None = None, by: str, reason: str) -> bool:
+    def submit(
+        self,
+        owner: int,
+        nodes: tuple[int, int],
+        *,
+        after: str | None = None,
+        by: str,
+        reason: str,
+        limit: float | None = None,
+    ) -> bool:
         """Submit a successor; False when the scheduler refused it. Unanswered counts as submitted until it is known."""
         number, token = owner + 1, new_token()
         name = job_name(self.run_id, number, token)
         environment = {ENV_RUN_DIR: str(self.run.folder), ENV_GENERATION: str(number), ENV_TOKEN: token}
         successor = Successor(token, number, nodes, self._clock(), name, after=after)
         fields = {"token": token, "successor": number, "name": name, "nodes": list(nodes), "after": after, "by": by}
+        if limit is not None:
+            fields["limit"] = round(limit)
         if not self.record("submitted", job=None, reason=reason, **fields):
             return False  # without a record nobody could find it again, or stop it
         reached("submitting", owner)
         self.current = successor
         try:
-            successor.job = self.engine.submit(Submission(number, token, name, nodes, environment, after))
+            successor.job = self.engine.submit(Submission(number, token, name, nodes, environment, after, limit=limit))
         except SubmitRefused as error:
             self._refusals += 1
             self.refused_until = self._clock() + min(3600.0, 300.0 * 2 ** (self._refusals - 1))
