@@ -78,6 +78,9 @@ class Ranks(Protocol):
     def dump(self) -> None:
         """Ask all ranks to write their stacks to standard error (SIGUSR2); for programs that speak to the launcher."""
 
+    def signal(self, name: str) -> bool:
+        """Send a signal (``USR1``) to all ranks; False when that could not be done."""
+
 
 @dataclass(frozen=True)
 class JobInfo:

@@ -119,6 +119,22 @@ class ProcessRanks:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGUSR2)
 
+    def signal(self, name: str) -> bool:
+        """Send a signal to all ranks: by the scheduler, by mpirun, which hands some on, or to those of this machine."""
+        if self._ask is not None and self._ask(name):
+            return True
+        by_mpirun = os.path.basename(self.argv[0]) in ("mpirun", "orterun", "prterun")
+        if by_mpirun and name in ("USR1", "USR2"):
+            receivers = [self.pid]
+        elif self._ask is None:
+            receivers = marked(self.mark, RANKS)
+        else:
+            return False  # ranks of other nodes would not get it
+        for pid in receivers:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.Signals[f"SIG{name}"])
+        return bool(receivers)
+
     def _end_starter(self) -> None:
         with contextlib.suppress(ProcessLookupError):
             self._process.terminate()
