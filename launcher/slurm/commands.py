@@ -92,8 +92,13 @@ class Commands:
         self.calls: Counter[str] = Counter()
         self.unanswered: Counter[str] = Counter()
 
-    def query(self, argv: Sequence[str], *, tries: int = 1) -> Answer:
+    def query(self, argv: Sequence[str], *, tries: int = 1, name: str | None = None) -> Answer:
         """Ask; asking again does no harm, so it is tried again (with growing, jittered pauses) without an answer.
+
+        Parameters
+        ----------
+        name
+            What it is counted as, where that is not the command's own name.
 
         Raises
         ------
@@ -101,7 +106,7 @@ class Commands:
         """
         for attempt in range(1, tries + 1):
             try:
-                return self._run(argv, self._environ, self._seconds)
+                return self._run(argv, self._environ, self._seconds, name=name)
             except (Unanswered, CommandFailed) as error:
                 if attempt == tries or (isinstance(error, CommandFailed) and not error.busy):
                     raise
@@ -130,8 +135,15 @@ class Commands:
         wait = 2 * self._seconds if seconds is None else seconds
         return self._run(argv, self._environ if environ is None else environ, wait, cwd)
 
-    def _run(self, argv: Sequence[str], environ: Mapping[str, str], seconds: float, cwd: Path | None = None) -> Answer:
-        name = os.path.basename(argv[0])
+    def _run(
+        self,
+        argv: Sequence[str],
+        environ: Mapping[str, str],
+        seconds: float,
+        cwd: Path | None = None,
+        name: str | None = None,
+    ) -> Answer:
+        name = name or os.path.basename(argv[0])
         with self._lock:
             self.calls[name] += 1
         try:

@@ -16,7 +16,7 @@ from ..engine import Allocation, Ending, EngineError, JobInfo, Launch, ShrinkRef
 from ..mpi import Flavour, find_flavour
 from ..processes import ProcessRanks
 from . import options, parse
-from .client import Client, CommandClient
+from .client import ENV_CLIENT, Client, find_client
 from .commands import QUERY_SECONDS, QUERY_TRIES, CommandFailed, Commands
 from .environment import step_environment, without_scheduler
 from .limits import most_nodes
@@ -51,7 +51,7 @@ class SlurmEngine:
     seconds
         Time-out of one query.
     client
-        Who asks the controller: squeue and sinfo by default.
+        Who asks the controller; by default what DMR_SLURM_CLIENT says: ``commands`` (squeue and sinfo) or ``pyslurm``.
 
     Raises
     ------
@@ -91,7 +91,7 @@ class SlurmEngine:
         self._tasks_per_node = tasks_per_node
         self._relaunch = tuple(relaunch or [sys.executable, *sys.orig_argv[1:]])
         self.commands = Commands(without_scheduler(self._environ), seconds)
-        self._client = client or CommandClient(self.commands)
+        self._client = client or find_client(self._environ.get(ENV_CLIENT, "commands"), self.commands)
         self._lock = threading.Lock()
         self._held: Allocation | None = None
         self._origin: Origin | None = None
@@ -312,10 +312,12 @@ class SlurmEngine:
 
     def find(self, name: str) -> JobInfo | None:
         token = name.rpartition(":")[2]
-        for row in self._client.jobs_of(self._user()):
-            if row.comment.split(" ")[0] == name or row.name.endswith(f".{token}"):
-                return _info(row, row.ids[0])
-        return None
+        found = [
+            _info(row, row.ids[0])
+            for row in self._client.jobs_of(self._user())
+            if row.comment.split(" ")[0] == name or row.name.endswith(f".{token}")
+        ]
+        return next((info for info in found if info.state != "ended"), found[0] if found else None)
 
     def job(self, job: str) -> JobInfo:
         try:
