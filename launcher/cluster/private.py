@@ -33,7 +33,8 @@ _ROOT_MAY = (
 )
 # Open MPI takes virtual nodes for machines of their own. Version 4 names its shared memory by host and rank on the
 # node, so that two of them would take each other's; version 5 finds no route from this machine to itself but by lo.
-_OPEN_MPI = {"OMPI_MCA_btl": "^vader", "OMPI_MCA_btl_tcp_if_include": "lo"}
+# The setting takes the place of Debian's own, which leaves out the others: with ofi every MPI_Finalize takes a second.
+_OPEN_MPI = {"OMPI_MCA_btl": "^vader,uct,openib,ofi", "OMPI_MCA_btl_tcp_if_include": "lo"}
 
 Condition = Literal["up", "degraded", "starting", "dead"]
 
