@@ -53,9 +53,7 @@ def speed_malleable(found: dict[str, Any], trace: Path | None, count: int, cores
     nodes = jobs.nodes or NODES
     mixed = make_malleable(jobs, 1.0, nodes, 1)
     launcher = Launcher(load_policy("queue"))
-    schedule, found["malleable_50k_s"], found["malleable_50k_cpu_s"] = timed(
-        simulate_malleable, mixed, nodes, launcher
-    )
+    schedule, found["malleable_50k_s"], found["malleable_50k_cpu_s"] = timed(simulate_malleable, mixed, nodes, launcher)
     rigid, after = metrics(simulate_rigid(jobs, nodes)), metrics(schedule)
     found["malleable_50k"] = {
         "source": jobs.source, "jobs": len(jobs.jobs), "malleable": after.malleable.jobs, "nodes": nodes,

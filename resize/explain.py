@@ -26,9 +26,10 @@ def explain(decision: Decision) -> str:
         lines += [
             "  ".join([line[0], *(line[c].rjust(widths[c]) for c in range(1, 7)), line[7]]).rstrip() for line in cells
         ]
-    if decision.facts:
-        shown = [f"{key.replace('_', ' ')} {_number(value)}" for key, value in decision.facts.items() if key != "time"]
-        lines.append("; ".join(shown))
+    numbers = {key: value for key, value in decision.facts.items() if not isinstance(value, str) and key != "time"}
+    if numbers:
+        lines.append("; ".join(f"{key.replace('_', ' ')} {value:.6g}" for key, value in numbers.items()))
+    lines += [f"{key.replace('_', ' ')}: {value}" for key, value in decision.facts.items() if isinstance(value, str)]
     return "\n".join(lines)
 
 
@@ -54,10 +55,6 @@ def duration(seconds: float) -> str:
     whole = max(0, round(seconds))
     hours, rest = divmod(whole, 3600)
     return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"
-
-
-def _number(value: float | str) -> str:
-    return value if isinstance(value, str) else f"{value:.6g}"
 
 
 def decision_to_json(decision: Decision) -> dict[str, Any]:

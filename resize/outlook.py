@@ -51,9 +51,7 @@ class Pass:
     extra: int
 
 
-def schedule(
-    now: float, idle: int, releases: Iterable[tuple[float, int]], waiting: Sequence[JobView]
-) -> Pass:
+def schedule(now: float, idle: int, releases: Iterable[tuple[float, int]], waiting: Sequence[JobView]) -> Pass:
     """Run one EASY pass.
 
     Parameters

@@ -54,8 +54,13 @@ class _Share(click.ParamType):
 @click.option("--seed", type=int, default=0, show_default=True, help="The first of them.")
 @click.option("--jobs", type=click.IntRange(1), help="Only so many jobs.  [default: all; generators: 300]")
 @click.option("--load", type=click.FloatRange(0, min_open=True), help="Stretch the arrivals to this offered load.")
-@click.option("--start", default="range", show_default=True, metavar="SIZE",
-              help="What a malleable job asks for: least, preferred, asked, largest, or range (as much as is free).")
+@click.option(
+    "--start",
+    default="range",
+    show_default=True,
+    metavar="SIZE",
+    help="What a malleable job asks for: least, preferred, asked, largest, or range (as much as is free).",
+)
 @click.option("--interval", type=TIME, default="60", show_default=True, help="Time between looks at the queue.")
 @click.option("--save", type=TIME, default="3", show_default=True, help="Time to save the state.")
 @click.option("--launch", type=TIME, default="4", show_default=True, help="Time to start the program.")

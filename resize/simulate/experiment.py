@@ -81,9 +81,7 @@ class Regime:
             return simulate_central(mixed, nodes, keep_usage=keep_usage)
         if self.launcher is None:
             raise ValueError(f"the regime {self.name} has no launcher")
-        return simulate_malleable(
-            mixed, nodes, self.launcher, self.scheduler, cycle=self.cycle, keep_usage=keep_usage
-        )
+        return simulate_malleable(mixed, nodes, self.launcher, self.scheduler, cycle=self.cycle, keep_usage=keep_usage)
 
 
 @dataclass(frozen=True)

@@ -63,11 +63,15 @@ class TraceError(ValueError):
 
 @dataclass(frozen=True)
 class Trace:
-    """What a file holds: its header, its records and what was wrong with it."""
+    """What a file holds: its header, its records and what was wrong with it.
+
+    ``lines`` are the numbers of the records' lines.
+    """
 
     header: dict[str, str]
     records: tuple[Record, ...]
     problems: tuple[Problem, ...]
+    lines: tuple[int, ...] = ()
 
     @property
     def processors(self) -> int:
@@ -97,6 +101,7 @@ def parse(lines: Iterable[str], *, strict: bool = False) -> Trace:
     header: dict[str, str] = {}
     records: list[Record] = []
     problems: list[Problem] = []
+    places: list[int] = []
     for number, line in enumerate(lines, 1):
         text = line.strip()
         if text.startswith(";"):
@@ -109,11 +114,12 @@ def parse(lines: Iterable[str], *, strict: bool = False) -> Trace:
         found = _record(text)
         if isinstance(found, Record):
             records.append(found)
+            places.append(number)
             continue
         if strict:
             raise TraceError(f"line {number}: {found}: {text[:100]!r}")
         problems.append(Problem(number, text[:100], found, True))
-    return Trace(header, tuple(records), tuple(problems))
+    return Trace(header, tuple(records), tuple(problems), tuple(places))
 
 
 def _record(text: str) -> Record | str:
@@ -148,7 +154,7 @@ def to_workload(trace: Trace, processors_per_node: int = 1, source: str = "") ->
     jobs: list[Job] = []
     whole = {each.job for each in trace.records if each.status in (Status.COMPLETED, Status.FAILED, Status.CANCELLED)}
     last = float("-inf")
-    for place, each in enumerate(trace.records):
+    for each, line in zip(trace.records, trace.lines or range(1, len(trace.records) + 1), strict=True):
         processors = each.requested if each.requested > 0 else each.allocated
         nodes = -(-processors // processors_per_node)
         why = ""
@@ -163,10 +169,10 @@ def to_workload(trace: Trace, processors_per_node: int = 1, source: str = "") ->
         elif machine and nodes > machine:
             why = f"asks for {nodes} nodes of {machine}"
         if why:
-            problems.append(Problem(place + 1, f"job {each.job}", why, True))
+            problems.append(Problem(line, f"job {each.job}", why, True))
             continue
         if each.submit < last:
-            problems.append(Problem(place + 1, f"job {each.job}", "submitted before the job above it", False))
+            problems.append(Problem(line, f"job {each.job}", "submitted before the job above it", False))
         last = max(last, each.submit)
         limit = each.requested_time if each.requested_time > 0 else each.run
         jobs.append(Job(each.job, each.submit, nodes, each.run, max(limit, 1.0)))

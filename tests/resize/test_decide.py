@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from importlib import metadata
 from typing import Any
 
 import pytest
 
 from dmr.resize.decide import decide
 from dmr.resize.explain import decision_from_json, decision_to_json, explain
-from dmr.resize.policy import PolicyError, Proposal, load_policy
+from dmr.resize.policy import PolicyError, Proposal, load_policy, policy_names
 from dmr.resize.situation import Rules, Situation
 from dmr.resize.view import ClusterView, Costs, JobView, Rate, RunView
 
@@ -255,6 +256,16 @@ def test_a_users_own_class() -> None:
 def test_policies_that_cannot_be_had(spec: str, options: dict[str, Any], word: str) -> None:
     with pytest.raises(PolicyError, match=word):
         load_policy(spec, options)
+
+
+def test_a_package_may_offer_policies(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = metadata.EntryPoint("greedy", f"{__name__}:Greedy", "dmr.policies")
+    broken = metadata.EntryPoint("broken", "no.such.module:X", "dmr.policies")
+    monkeypatch.setattr(metadata, "entry_points", lambda group: [entry, broken] if group == "dmr.policies" else [])
+    assert {"greedy", "queue"} <= set(policy_names())
+    assert decide(a_run(2), a_cluster(a_run(2)), load_policy("greedy", {"want": 4})).nodes == 4
+    with pytest.raises(PolicyError, match=r"broken.*no\.such\.module:X"):
+        load_policy("broken")
 
 
 def test_static_stays() -> None:

@@ -80,7 +80,7 @@ def test_malformed_lines_are_counted_or_refused(text: str, what: str) -> None:
 def test_records_that_cannot_be_jobs_are_counted(changes: dict[str, float], what: str) -> None:
     found = swf.to_workload(swf.parse(["; MaxProcs: 4", line(), line(job=2, **changes)]))
     assert [job.id for job in found.jobs] == [1]
-    assert [each.what for each in found.problems] == [what]
+    assert [(each.line, each.what) for each in found.problems] == [(3, what)]
 
 
 def test_disorder_parts_and_repeated_numbers() -> None:
