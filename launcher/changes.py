@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from .application import Application
 from .engine import Ending
+from .foreign.sizes import why_not
 from .handover import Successors
 from .history import NEAR_LIMIT
 from .hooks import reached
@@ -206,7 +207,9 @@ class Changes:
         assert nodes is not None
         if nodes not in self.options.sizes:
             sizes = ", ".join(map(str, self.options.sizes[:20])) + (", …" if len(self.options.sizes) > 20 else "")
-            self.requests.answer(request, "refused", f"{nodes} nodes is not an allowed size of this run: {sizes}")
+            why = why_not(self.options.app, nodes, self.place.allocation.tasks_per_node)
+            text = f"{nodes} nodes is not an allowed size of this run: {sizes}"
+            self.requests.answer(request, "refused", text if why is None else f"{text}; {why}")
             return
         if app.progress is None and app.first_step is None and self.account.history.last is None:
             self.requests.answer(request, "refused", "the program has not reported yet; try again when it computes")

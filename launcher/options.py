@@ -41,6 +41,8 @@ class RunOptions:
     max_generations: int = 1000
     after_handover: str = "cancel"
     telemetry: bool = True
+    app: Mapping[str, Any] | None = None
+    """Description of a program that writes restart files of its own, see `.foreign`."""
 
     @property
     def rigid(self) -> bool:

@@ -9,6 +9,7 @@ from .account import Account
 from .application import Application
 from .console import Console
 from .engine import Allocation, Engine, EngineError, Launch, Ranks, ShrinkRefused
+from .foreign.start import start_foreign
 from .hooks import reached
 from .options import RunOptions
 from .rundir import Generation
@@ -124,7 +125,10 @@ class Place:
         failed: str | None = None
         started: Ranks
         try:
-            started = self.engine.start(launch)
+            if self.options.app is None:
+                started = self.engine.start(launch)
+            else:
+                started = start_foreign(self.engine, launch, self.options, self.console)
         except EngineError as error:
             if not may_fail:
                 account.record("ended", why="failed", text=str(error))
@@ -154,3 +158,6 @@ class NeverStarted:
 
     def dump(self) -> None:
         return
+
+    def signal(self, name: str) -> bool:
+        return False

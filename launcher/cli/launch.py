@@ -27,6 +27,7 @@ Examples:
   dmr-launch --nodes 2:16 -- python app.py --size 8192
   dmr-launch --nodes 1,2,4,8 --policy queue --dwell 5m -- ./solver.sh
   dmr-launch --local-nodes 4 --nodes 1:4 --start 2 -- python app.py
+  dmr-launch --nodes 1:8 --app lammps -- lmp -in in.melt
 
 In a job script it uses the nodes of the job, and resizes through Slurm; elsewhere this machine's cores are the
 nodes. The program's output goes through; a copy is kept in the run directory.
@@ -67,6 +68,7 @@ class _Every(click.ParamType):
 @click.option("--engine", type=click.Choice(["auto", "slurm", "local"]), default="auto", show_default=True)
 @click.option("--mpi", default="auto", show_default=True, metavar="NAME", help="srun-pmix, mpirun, mpiexec, a path.")
 @click.option("--local-nodes", type=click.IntRange(1), metavar="N", help="Nodes that this machine counts for.")
+@click.option("--app", metavar="FILE", help="A program that writes its own restart files: its TOML file, or a profile.")
 @click.option("--run-dir", type=click.Path(path_type=Path), help="Default: dmr-runs/PROGRAM-JOB")
 @click.option("--checkpoint-every", type=_Every(), help="Save that often: 15m, 1:30:00 or 500steps.")
 @click.option("--keep", type=click.IntRange(1), metavar="N", help="Checkpoints to keep.  [default: 2]")
@@ -129,6 +131,8 @@ def _fresh(command: tuple[str, ...], given: dict[str, Any], console: Console) ->
         hang_after=given["hang_after"],
         max_generations=given["max_generations"], after_handover=after, telemetry=given["telemetry"],
     )  # fmt: skip
+    if given["app"] is not None:
+        options = _foreign(options, given["app"])
     engine = make_engine(options)
     allocation = engine.allocation()
     name = run_name(command, allocation.job, time.time())
@@ -139,7 +143,10 @@ def _fresh(command: tuple[str, ...], given: dict[str, Any], console: Console) ->
             return arrive(claim, command, RunOptions.of_run(claim.run), engine, console)
     if given["run_dir"] is None:
         folder = free_folder(RUNS.absolute(), name)
-    options = replace(options, run=folder.name, sizes=_sizes(given, engine, console))
+    sizes = _sizes(given, engine, console)
+    if options.app is not None:
+        sizes = _sizes_of_app(options, sizes, allocation.tasks_per_node, console)
+    options = replace(options, run=folder.name, sizes=sizes)
     _check_start(options, engine)
     if given["dry_run"]:
         _dry_run(folder, options, engine)
@@ -186,6 +193,37 @@ def _sizes(given: dict[str, Any], engine: Engine, console: Console) -> tuple[int
             fail(f"--nodes: {error}{hint}", EXIT_USAGE)
     console.say(f"this machine counts for {limit} nodes (see --local-nodes): larger sizes are left out")
     return fitting
+
+
+def _foreign(options: RunOptions, choice: str) -> RunOptions:
+    from ..foreign.choice import choose
+    from ..foreign.errors import ForeignError
+
+    source = click.get_current_context().get_parameter_source("grace")
+    try:
+        return choose(options, choice, grace_given=source is not click.core.ParameterSource.DEFAULT)
+    except ForeignError as error:
+        fail(str(error), EXIT_USAGE)
+
+
+def _sizes_of_app(
+    options: RunOptions, sizes: tuple[int, ...], tasks_per_node: int, console: Console
+) -> tuple[int, ...]:
+    from ...resize.sizes import format_sizes
+    from ..foreign.errors import ForeignError
+    from ..foreign.load import described
+    from ..foreign.sizes import allowed
+
+    assert options.app is not None
+    app = described(options.app)
+    try:
+        kept = allowed(app, sizes, tasks_per_node)
+    except ForeignError as error:
+        fail(str(error), EXIT_USAGE)
+    if left_out := [size for size in sizes if size not in kept]:
+        text = f"{app.name} takes {app.processes.text} processes"
+        console.say(f"{text}: these sizes are left out: {format_sizes(tuple(left_out))} nodes")
+    return kept
 
 
 def _up_to(text: str, limit: int | None) -> tuple[int, ...]:
