@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ..resize.view import Costs, Rate, RunView
+from ..resize.view import Costs, CostSample, Rate, RunView
 from .application import Application
 from .engine import Allocation
 from .handover import Successor
@@ -70,6 +70,12 @@ def run_view(
         expand_to=application.nodes + progress.expand_by if progress.expand_by else None,
         shrink_to=application.nodes - progress.shrink_by if progress.shrink_by else None,
         in_place=in_place,
+        resize_costs=tuple(
+            CostSample(each.nodes, progress.state_bytes, each.save, each.launch, each.load)
+            for each in history.generations
+            if (each.save, each.launch, each.load) != (None, None, None)
+        ),
+        started=min((each.start for each in history.generations), default=None),
     )
 
 

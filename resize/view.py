@@ -67,13 +67,26 @@ class Rate:
 
 @dataclass(frozen=True)
 class CostSample:
-    """One change of size as it was: ``nodes`` after it, bytes of state, seconds of each part (None: unknown)."""
+    """What one generation measured at its size: ``launch`` and ``load`` at its start, ``save`` at its end, seconds."""
 
     nodes: int
     bytes: int = 0
     save: float | None = None
     launch: float | None = None
     load: float | None = None
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """A phase that earlier runs, or this one before, had from step ``start`` to before step ``end``.
+
+    ``confidence`` is from 0 to 1.
+    """
+
+    phase: str
+    start: int
+    end: int
+    confidence: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -92,7 +105,8 @@ class RunView:
     of that size could start as the scheduler itself says (``sbatch --test-only``), ``waits`` those seen by
     this run. ``lost_steps`` is how many steps a change of size throws away on average, for programs that
     checkpoint only at their own interval. ``started`` is when the run began; ``deadline`` when the user
-    wants it to be done.
+    wants it to be done. ``ahead`` are the phases that are to come, the present one first, with ``caveats`` about
+    where that is known from; ``first_nodes`` is the size that the run began with.
     """
 
     time: float
@@ -126,6 +140,9 @@ class RunView:
     lost_steps: float = 0.0
     started: float | None = None
     deadline: float | None = None
+    ahead: tuple[Ahead, ...] = ()
+    caveats: tuple[str, ...] = ()
+    first_nodes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -148,7 +165,8 @@ class Decision:
     """What to do now, and why. ``nodes`` is the size to be at; ``cancel`` gives up a pending successor.
 
     ``limit`` is the time limit, in seconds, that a successor should ask for so that it fits before a job that
-    waits for its nodes; None to ask for what the user asked for.
+    waits for its nodes; None to ask for what the user asked for. ``again`` is in how many seconds to ask the policy
+    again at the latest, None for when there is something new.
     """
 
     action: ActionName
@@ -158,3 +176,4 @@ class Decision:
     table: tuple[Choice, ...] = ()
     facts: Mapping[str, float | str] = field(default_factory=dict)
     limit: float | None = None
+    again: float | None = None

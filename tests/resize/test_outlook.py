@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dmr.resize.outlook import Outlook, Survey, can_start, schedule, shadow_time
+from dmr.resize.profile import Profile
+from dmr.resize.view import ClusterView, JobView
+
+
+def waiting(job: str, nodes: int, limit: float | None = 100.0, priority: float = 1.0, **more: object) -> JobView:
+    return JobView(job, "pending", nodes, priority, time_limit=limit, reason="Resources", **more)  # type: ignore[arg-type]
+
+
+def test_shadow_time_by_hand() -> None:
+    """2 free, 3 come at 10 and 1 at 20: 4 nodes at 10 with one beside, 6 at 20, 7 never."""
+    releases = [(20.0, 1), (10.0, 3)]
+    assert shadow_time(2, releases, 4) == (10.0, 1)
+    assert shadow_time(2, releases, 6) == (20.0, 0)
+    assert shadow_time(2, releases, 7)[0] == math.inf
+    assert shadow_time(2, [(10.0, 1), (10.0, 2)], 3) == (10.0, 2), "all that end at the same time count"
+
+
+def test_a_pass_by_hand() -> None:
+    """4 of 8 free, 4 come at 50. a starts; b needs 7: from 50; c is short, d takes the one beside b, e neither."""
+    jobs = [
+        waiting("a", 1, 30.0), waiting("b", 7), waiting("c", 1, 40.0), waiting("d", 1, 900.0), waiting("e", 1, 900.0),
+    ]  # fmt: skip
+    found = schedule(0.0, 4, [(50.0, 4)], jobs)
+    assert [job.job for job in found.started] == ["a", "c", "d"]
+    assert found.head is not None and found.head.job == "b"
+    assert (found.shadow, found.extra, found.room) == (50.0, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("reason", "able"),
+    [
+        ("", True), ("None", True), ("(null)", True), ("Resources", True), ("(Priority)", True), ("Priority,x", True),
+        ("Dependency", False), ("QOSMaxCpuPerUserLimit", False), ("ReqNodeNotAvail, UnavailableNodes:n1", False),
+    ],
+)  # fmt: skip
+def test_reasons(reason: str, able: bool) -> None:
+    assert can_start(JobView("1", "pending", 1, reason=reason)) is able
+
+
+def test_an_oversized_job_is_nobodys_reason() -> None:
+    survey = Survey(ClusterView(0.0, 8, 2, (waiting("a", 9),)))
+    assert survey.waiting == [] and [job.job for job in survey.unable] == ["a"]
+
+
+def test_growth_of_others_takes_room() -> None:
+    jobs = (JobView("1", "running", 2, run="s"), waiting("2", 3, run="s"), waiting("3", 2, run="r"))
+    outlook = Outlook(Survey(ClusterView(0.0, 8, 4, (*jobs, JobView("9", "running", 2, run="r")))), "r", "9")
+    assert [job.job for job in outlook.successors] == ["2"]
+    assert outlook.room == 1
+    assert outlook.own_other == 0
+
+
+def test_a_run_that_left_and_waits_is_not_its_own_competitor() -> None:
+    jobs = (waiting("3", 4, run="r"), waiting("4", 4))
+    outlook = Outlook(Survey(ClusterView(0.0, 8, 4, jobs)), "r", None)
+    assert [job.job for job in outlook.waiting] == ["4"]
+    assert outlook.room == 0
+
+
+def test_a_limit_that_fits() -> None:
+    """6 of 8 idle; the head needs 8, from 1000 on."""
+    view = ClusterView(0.0, 8, 6, (JobView("1", "running", 2, end=1000.0), waiting("2", 8)))
+    outlook = Outlook(Survey(view), "r", None)
+    assert outlook.limit(3) == pytest.approx(940.0)
+    assert outlook.unwanted(900.0) == 6
+    assert outlook.unwanted(1000.0) == 0
+    free = Outlook(Survey(ClusterView(0.0, 8, 6, (JobView("1", "running", 2, end=1000.0),))), "r", None)
+    assert free.limit(3) is None and free.unwanted(math.inf) == 6
+
+
+jobs = st.lists(st.tuples(st.integers(1, 8), st.one_of(st.none(), st.integers(1, 500))), max_size=8)
+
+
+@settings(max_examples=200)
+@given(st.integers(0, 8), jobs, jobs)
+def test_a_pass_starts_no_more_than_is_free_and_never_delays_the_head(
+    idle: int, running: list[tuple[int, int | None]], queue: list[tuple[int, int | None]]
+) -> None:
+    releases = [(math.inf if end is None else float(end), nodes) for nodes, end in running]
+    found = schedule(0.0, idle, releases, [waiting(str(n), nodes, end) for n, (nodes, end) in enumerate(queue)])
+    assert sum(job.nodes for job in found.started) + found.room == idle
+    if found.head is None or found.shadow == math.inf:
+        return
+    ends = [*releases, *((math.inf if j.time_limit is None else float(j.time_limit), j.nodes) for j in found.started)]
+    free_then = found.room + sum(nodes for end, nodes in ends if end <= found.shadow)
+    assert free_then >= found.head.nodes
+
+
+@settings(max_examples=200)
+@given(st.integers(0, 8), jobs, jobs)
+def test_profiles_stay_within_what_there_is(
+    idle: int, running: list[tuple[int, int | None]], queue: list[tuple[int, int | None]]
+) -> None:
+    """Whatever is reserved at its earliest time fits, and is gone again when it is released."""
+    releases = [(math.inf if end is None else float(end), nodes) for nodes, end in running]
+    profile = Profile(0.0, idle, releases)
+    before = [profile.least(float(when), 1.0) for when in range(0, 600, 7)]
+    placed = []
+    for nodes, end in queue:
+        duration = math.inf if end is None else float(end)
+        start = profile.earliest(nodes, duration)
+        if start < math.inf:
+            assert profile.least(start, duration) >= nodes
+        profile.reserve(start, duration, nodes)
+        placed.append((start, duration, nodes))
+        assert min(profile.free) >= 0
+    for start, duration, nodes in placed:
+        profile.release(start, duration, nodes)
+    assert [profile.least(float(when), 1.0) for when in range(0, 600, 7)] == before
+
+
+def test_profiles_refuse_what_is_not_free() -> None:
+    profile = Profile(0.0, 2, [(10.0, 2)])
+    with pytest.raises(ValueError, match="3 nodes are not free"):
+        profile.reserve(5.0, 10.0, 3)
+    with pytest.raises(ValueError, match="lies before"):
+        profile.reserve(-1.0, 5.0, 1)
+    assert profile.until(2) == math.inf
+    assert profile.until(3) == 0.0
