@@ -204,24 +204,24 @@ def _die_with_parent(environ: Mapping[str, str]) -> list[str]:
 
 
 def _copy(source: int, sink: int) -> None:
+    """Copy output to a log and to standard output, as long as each takes it: neither a full disk nor a reader that is
+    gone may block the ranks."""
     shown = True
     try:
         while chunk := os.read(source, _CHUNK):
             _write(sink, chunk)
-            if shown:
-                try:
-                    _write(sys.stdout.fileno(), chunk)
-                except (OSError, ValueError):
-                    shown = False  # nobody reads it any more; the log goes on
-    except OSError:
-        # A full disk must not block the ranks: their output is read on, and lost.
-        while os.read(source, _CHUNK):
-            pass
+            shown = shown and _write(sys.stdout.fileno(), chunk)
+    except (OSError, ValueError):
+        return
     finally:
         os.close(sink)
 
 
-def _write(handle: int, data: bytes) -> None:
+def _write(handle: int, data: bytes) -> bool:
     view = memoryview(data)
     while view:
-        view = view[os.write(handle, view) :]
+        try:
+            view = view[os.write(handle, view) :]
+        except OSError:
+            return False
+    return True

@@ -92,21 +92,26 @@ class Commands:
         self.calls: Counter[str] = Counter()
         self.unanswered: Counter[str] = Counter()
 
-    def query(self, argv: Sequence[str], *, tries: int = 1, name: str | None = None) -> Answer:
+    def query(
+        self, argv: Sequence[str], *, tries: int = 1, name: str | None = None, seconds: float | None = None
+    ) -> Answer:
         """Ask; asking again does no harm, so it is tried again (with growing, jittered pauses) without an answer.
 
         Parameters
         ----------
         name
             What it is counted as, where that is not the command's own name.
+        seconds
+            A shorter time-out than usual.
 
         Raises
         ------
         Unanswered, CommandFailed, CommandMissing
         """
+        wait = self._seconds if seconds is None else min(self._seconds, seconds)
         for attempt in range(1, tries + 1):
             try:
-                return self._run(argv, self._environ, self._seconds, name=name)
+                return self._run(argv, self._environ, wait, name=name)
             except (Unanswered, CommandFailed) as error:
                 if attempt == tries or (isinstance(error, CommandFailed) and not error.busy):
                     raise
@@ -154,8 +159,6 @@ class Commands:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                text=True,
-                errors="replace",
                 start_new_session=True,
             )
         except FileNotFoundError as error:
@@ -164,16 +167,16 @@ class Commands:
             raise CommandMissing(f"{name} is not on PATH: Slurm's commands are needed here") from None
         except OSError as error:
             raise EngineError(f"can't run {name}: {error.strerror}") from None
-        with process:
-            try:
-                out, err = process.communicate(timeout=seconds)
-            except subprocess.TimeoutExpired:
-                # The group: a site's wrapper around a command may have children that hold the pipe.
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.communicate(timeout=2.0)
-                raise self._without_answer(name, f"{name} gave no answer in {seconds:.0f} s") from None
+        try:
+            # A script of any bytes comes back as it went; text mode would change its line ends.
+            out, err = (part.decode(errors="surrogateescape") for part in process.communicate(timeout=seconds))
+        except subprocess.TimeoutExpired:
+            # The group: a site's wrapper around a command may have children that hold the pipe.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.communicate(timeout=2.0)
+            raise self._without_answer(name, f"{name} gave no answer in {seconds:.0f} s") from None
         if process.returncode == 0:
             return Answer(out, err)
         words = _words(err) or _words(out)
@@ -188,5 +191,6 @@ class Commands:
 
 
 def _words(text: str) -> str:
+    text = text.encode(errors="surrogateescape").decode(errors="replace")
     lines = [re.sub(r"^\w+: (?:(?:error|fatal|info): )?", "", line.strip()) for line in text.splitlines()]
     return "; ".join(dict.fromkeys(line for line in lines if line))

@@ -19,12 +19,13 @@ from . import options, parse
 from .client import ENV_CLIENT, Client, find_client
 from .commands import QUERY_SECONDS, QUERY_TRIES, CommandFailed, Commands
 from .environment import step_environment, without_scheduler
+from .held import batch_host_first, held_at_start, job_id
 from .limits import most_nodes
 from .parse import JobRow
 from .script import BatchScript, generated, own_arguments
 from .states import is_responding, job_state
 from .steps import signal_steps, sweeper
-from .submit import CPUS_PER_TASK, TASKS_PER_NODE, Origin, Prepared, foresee, prepare, submit
+from .submit import Origin, Prepared, foresee, prepare, submit
 from .view import Reach, cluster_view
 
 SHRINK_SECONDS = 15.0
@@ -82,10 +83,7 @@ class SlurmEngine:
             raise EngineError("heterogeneous jobs can't be resized: submit the malleable part as a job of its own")
         if tasks_per_node is not None and tasks_per_node < 1:
             raise EngineError(f"at least 1 rank a node is needed, not {tasks_per_node}")
-        self._raw = raw
-        self._job = raw
-        if "SLURM_ARRAY_JOB_ID" in self._environ and "SLURM_ARRAY_TASK_ID" in self._environ:
-            self._job = f"{self._environ['SLURM_ARRAY_JOB_ID']}_{self._environ['SLURM_ARRAY_TASK_ID']}"
+        self._raw, self._job = raw, job_id(self._environ)
         self._mpi = mpi
         self._flavour: Flavour | None = None
         self._tasks_per_node = tasks_per_node
@@ -110,35 +108,11 @@ class SlurmEngine:
             row = self._client.job(self._job, tries=1 if self._held else QUERY_TRIES)
         except EngineError:
             row = None
-        held = self._held or self._from_environment()
+        held = self._held or held_at_start(self._environ, self._job, self._tasks_per_node)
         if row is not None and row.held:
-            held = replace(held, nodes=_batch_host_first(row.held, row.batch_host), end=row.end)
+            held = replace(held, nodes=batch_host_first(row.held, row.batch_host), end=row.end)
         self._held = held
         return held
-
-    def _from_environment(self) -> Allocation:
-        env = self._environ
-        nodes = parse.expand_hosts(env.get("SLURM_JOB_NODELIST", env.get("SLURM_NODELIST", "")))
-        if not nodes:
-            raise EngineError(f"no nodes of job {self._raw} are known: no SLURM_JOB_NODELIST, and squeue is silent")
-        end = env.get("SLURM_JOB_END_TIME", "")
-        cpus = env.get(CPUS_PER_TASK) or env.get("SLURM_CPUS_PER_TASK", "")
-        return Allocation(
-            job=self._job,
-            nodes=_batch_host_first(nodes, env.get("SLURMD_NODENAME", "")),
-            tasks_per_node=self._tasks_per_node or self._asked_tasks_per_node(len(nodes)),
-            cpus_per_task=int(cpus) if cpus.isdecimal() else None,
-            end=float(end) if end.isdecimal() else None,
-        )
-
-    def _asked_tasks_per_node(self, nodes: int) -> int:
-        """Return ranks a node as srun would start them; numbers and nodes of the environment go stale together."""
-        env = self._environ
-        for name in (TASKS_PER_NODE, "SLURM_NTASKS_PER_NODE"):
-            if env.get(name, "").isdecimal():
-                return int(env[name])
-        total = env.get("SLURM_NTASKS", "")
-        return max(1, -(-int(total) // nodes)) if total.isdecimal() else 1
 
     # -- the cluster
 
@@ -239,7 +213,7 @@ class SlurmEngine:
         row = self._client.job(self._job, tries=QUERY_TRIES)
         if row is None or not row.held:
             raise Unanswered(f"squeue doesn't tell what job {self._job} holds after the shrink")
-        self._held = replace(allocation, nodes=_batch_host_first(row.held, row.batch_host), end=row.end)
+        self._held = replace(allocation, nodes=batch_host_first(row.held, row.batch_host), end=row.end)
         if set(self._held.nodes) != set(nodes):
             if not answered:
                 raise Unanswered(f"scontrol gave no answer, and job {self._job} still holds {len(row.held)} nodes")
@@ -389,12 +363,6 @@ class SlurmEngine:
 
     def _user(self) -> str:
         return self._environ.get("SLURM_JOB_USER") or getpass.getuser()
-
-
-def _batch_host_first(nodes: Sequence[str], batch_host: str) -> tuple[str, ...]:
-    if batch_host not in nodes:
-        return tuple(nodes)
-    return (batch_host, *(node for node in nodes if node != batch_host))
 
 
 def _info(row: JobRow, job: str) -> JobInfo:

@@ -84,7 +84,7 @@ def read_script(text: str) -> Script:
     """
     given: dict[str, str] = {}
     kept: set[str] = set()
-    lines = text.splitlines(keepends=True)
+    lines = text.split("\n")
     for index, line in enumerate(lines):
         if line.strip() and not line.startswith("#"):
             break  # sbatch reads no options after the first command
@@ -98,8 +98,8 @@ def read_script(text: str) -> Script:
         given |= found
         kept |= others
         if len(rest) < len(tokens):
-            lines[index] = f"#SBATCH {shlex.join(rest)}\n" if rest else "#\n"
-    return Script("".join(lines), given, frozenset(kept))
+            lines[index] = f"#SBATCH {shlex.join(rest)}" if rest else "#"
+    return Script("\n".join(lines), given, frozenset(kept))
 
 
 def size_options(shape: Shape) -> list[str]:

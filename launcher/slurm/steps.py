@@ -13,15 +13,20 @@ from .commands import CommandFailed, Commands
 DAEMONS = frozenset(("orted", "prted", "hydra_pmi_proxy", "hydra_bstrap_proxy", "pmi_proxy"))
 
 
-def list_steps(commands: Commands, job: str) -> list[tuple[str, str]]:
+def list_steps(commands: Commands, job: str, seconds: float) -> list[tuple[str, str]]:
     """Return id and name of the numbered steps that run in a job; those of batch script and shell are not numbered.
+
+    Parameters
+    ----------
+    seconds
+        How long the question may take.
 
     Raises
     ------
     Unanswered
     """
     try:
-        answer = commands.query(["squeue", "-h", "-s", "-j", job, "-o", parse.STEP_FORMAT])
+        answer = commands.query(["squeue", "-h", "-s", "-j", job, "-o", parse.STEP_FORMAT], seconds=seconds)
     except CommandFailed:
         return []
     return [(step, name) for step, name in parse.steps(answer.out) if step.rpartition(".")[2].isdecimal()]
@@ -30,9 +35,9 @@ def list_steps(commands: Commands, job: str) -> list[tuple[str, str]]:
 def signal_steps(commands: Commands, job: str, label: str, name: str, seconds: float) -> bool:
     """Send a signal to all tasks of a job's steps of one name; False when there is none, or no answer came."""
     try:
-        found = [step for step, each in list_steps(commands, job) if each == label]
+        found = [step for step, each in list_steps(commands, job, seconds / 2) if each == label]
         if found:
-            commands.act(["scancel", f"--signal={name}", *found], seconds=seconds)
+            commands.act(["scancel", f"--signal={name}", *found], seconds=seconds / 2)
     except EngineError:
         return False
     return bool(found)
@@ -45,8 +50,10 @@ def sweeper(commands: Commands, job: str, label: str) -> Callable[[float], None]
         until = time.monotonic() + seconds
         pause = 0.1
         while True:
+            remaining = max(1.0, until - time.monotonic())
             try:
-                left = [step for step, name in list_steps(commands, job) if name == label or name in DAEMONS]
+                found = list_steps(commands, job, remaining)
+                left = [step for step, name in found if name == label or name in DAEMONS]
                 if not left:
                     return
                 commands.act(["scancel", "--signal=KILL", *left], seconds=max(1.0, until - time.monotonic()))

@@ -131,7 +131,7 @@ def _sbatch(commands: Commands, prepared: Prepared, line: Sequence[str]) -> Answ
     folder = Path(tempfile.mkdtemp(prefix="dmr-submit-"))
     try:
         file = folder / prepared.name
-        file.write_text(prepared.script, errors="surrogateescape")
+        file.write_bytes(prepared.script.encode(errors="surrogateescape"))
         argv = [*line, str(file), *prepared.arguments]
         try:
             return commands.act(argv, environ=prepared.environ, cwd=prepared.folder)
