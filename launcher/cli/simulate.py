@@ -1,4 +1,4 @@
-"""``dmr simulate``, ``dmr explain`` and ``dmr replay``: what policies would do, did, and would have done."""
+"""``dmr simulate``: what policies would do to a whole workload."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from . import EXIT_USAGE, TIME, fail, format_time, json_option, print_json, print_table
+from .decisions import policy_of
 
 if TYPE_CHECKING:
-    from ...resize.policy import Policy
     from ...resize.simulate.experiment import Interval, Regime, Result
     from ...resize.simulate.workload import Workload
 
@@ -170,7 +170,7 @@ def _regimes(given: dict[str, Any]) -> list[Regime]:
     share, scheduler, cycle = given["malleable"], given["scheduler"], given["cycle"]
     regimes = [Regime("rigid", "rigid", 0.0, scheduler, None, cycle)]
     for name in given["policies"] or ("queue",):
-        policy = _policy(name, given["pairs"])
+        policy = policy_of(name, given["pairs"])
         try:
             launcher = Launcher(
                 policy, given["interval"], given["save"], given["launch"], given["load_time"], given["start"]
@@ -181,21 +181,6 @@ def _regimes(given: dict[str, Any]) -> list[Regime]:
     if given["central"]:
         regimes.append(Regime("central", "central", share, scheduler, None, cycle))
     return regimes
-
-
-def _policy(name: str, pairs: tuple[str, ...]) -> Policy:
-    from ...resize.policy import PolicyError, load_policy
-
-    options = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not equals:
-            fail(f"--policy-option {pair!r} is not KEY=VALUE", EXIT_USAGE)
-        options[key] = value
-    try:
-        return load_policy(name, options)
-    except PolicyError as error:
-        fail(str(error), EXIT_USAGE)
 
 
 def _show_problems(workload: Workload) -> None:
@@ -282,120 +267,3 @@ def _as_json(workload: Workload, nodes: int, given: dict[str, Any], results: lis
 
 def _number(value: float) -> float | None:
     return value if math.isfinite(value) else None
-
-
-# -- decisions of a run
-
-
-@click.command()
-@click.argument("run")
-@click.option("--at", type=TIME, metavar="TIME", help="The decision in force so long after the run began.")
-@click.option("--all", "every", is_flag=True, help="One line for every decision.")
-@json_option
-def explain(run: str, at: float | None, every: bool, as_json: bool) -> None:
-    """Print the table behind a decision of RUN: each size's wait, cost, finish and gain, and why it was not taken.
-
-    \b
-    Examples:
-      dmr explain heat-4711                the newest decision
-      dmr explain heat-4711 --at 1:30:00   the one in force 1.5 hours after the run began
-      dmr explain heat-4711 --all
-    """
-    from ...resize.explain import decision_from_json
-    from ...resize.explain import explain as as_text
-
-    found, began = _decided(run)
-    if every:
-        if as_json:
-            print_json([{"time": each["time"], "step": each.get("step"), **each["decision"]} for each in found])
-            return
-        rows = [("AFTER", "GEN", "STEP", "DECISION", "NODES", "WHY")]
-        for each in found:
-            decision = decision_from_json(each["decision"])
-            rows.append(
-                (format_time(each["time"] - began), str(each["generation"]), str(each.get("step", "-")),
-                 decision.action, str(decision.nodes), decision.reason)
-            )  # fmt: skip
-        print_table(rows, right="rrrlrl")
-        return
-    chosen = found[-1]
-    if at is not None:
-        before = [each for each in found if each["time"] - began <= at]
-        if not before:
-            first = format_time(found[0]["time"] - began)
-            fail(f"the first decision of {run} came {first} after it began, later than {format_time(at)}")
-        chosen = before[-1]
-    if as_json:
-        print_json({"time": chosen["time"], "step": chosen.get("step"), **chosen["decision"]})
-        return
-    click.echo(f"{format_time(chosen['time'] - began)} after the run began, step {chosen.get('step', '-')}")
-    click.echo(as_text(decision_from_json(chosen["decision"])))
-
-
-@click.command()
-@click.argument("run")
-@click.option("--policy", default="queue", show_default=True, metavar="NAME", help="A name, or module:Class.")
-@click.option("--policy-option", "pairs", multiple=True, metavar="KEY=VALUE", help="An option of the policy.")
-@json_option
-def replay(run: str, policy: str, pairs: tuple[str, ...], as_json: bool) -> None:
-    """Print what another policy would have done in RUN, along what was recorded of the cluster.
-
-    Speed comes from all that the run measured. Other jobs do what they did in reality, so the
-    longer the policy differs, the less the answer is worth.
-
-    \b
-    Examples:
-      dmr replay heat-4711 --policy cheapest --policy-option slower=2
-      dmr replay heat-4711 --policy static --json
-    """
-    from ...resize.explain import decision_from_json, decision_to_json
-    from ...resize.record import cluster_from_json, run_from_json
-    from ...resize.replay import Frame
-    from ...resize.replay import replay as again
-
-    found, began = _decided(run)
-    frames = []
-    for each in found:
-        if "run" in each and "cluster" in each:
-            view, cluster = run_from_json(each["run"]), cluster_from_json(each["cluster"])
-            frames.append(Frame(view, cluster, decision_from_json(each["decision"])))
-    if not frames:
-        fail(f"the decisions of {run} were recorded without what they were made from; they can't be replayed")
-    result = again(frames, _policy(policy, pairs))
-    if as_json:
-        print_json(
-            {
-                "policy": policy, "finish": result.finish, "real_finish": result.real_finish,
-                "node_hours": result.node_hours, "real_node_hours": result.real_node_hours,
-                "resizes": result.resizes, "real_resizes": frames[-1].run.resizes, "borrowed": result.borrowed,
-                "frames": [{**vars(each), "decision": decision_to_json(each.decision)} for each in result.frames],
-            }
-        )  # fmt: skip
-        return
-    rows = [("AFTER", "REALLY", "WOULD HAVE", "STEP", "DECISION", "WHY")]
-    for shown in result.frames:
-        decision = shown.decision
-        rows.append(
-            (format_time(shown.time - began), str(shown.real), str(shown.nodes), str(shown.step),
-             f"{decision.action} {decision.nodes}", decision.reason)
-        )  # fmt: skip
-    print_table(rows, right="rrrrll")
-    for name, finish, hours, resizes in (
-        ("really", result.real_finish, result.real_node_hours, frames[-1].run.resizes),
-        (policy, result.finish, result.node_hours, result.resizes),
-    ):
-        ends = "an unknown time" if finish is None else format_time(finish - began)
-        click.echo(f"{name}: done after {ends}, {hours:.3g} node-hours, {resizes} changes of size")
-    if result.borrowed:
-        click.echo(f"it would have used up to {result.borrowed} nodes that others had; what became of them is unknown")
-
-
-def _decided(run: str) -> tuple[list[dict[str, Any]], float]:
-    """Return the decisions that a run's ledger has, and when the run began."""
-    from ..begin import find_run
-
-    events = find_run(run).events()
-    found = [each for each in events if each.get("event") == "decided" and isinstance(each.get("decision"), dict)]
-    if not found:
-        fail(f"no decision of {run} is recorded: it has one size, or its policy was not asked yet")
-    return found, min(each["time"] for each in events if "time" in each)

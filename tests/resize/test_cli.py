@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from dmr.launcher.cli.simulate import explain, replay, simulate
+from dmr.launcher.cli.decisions import explain, replay
+from dmr.launcher.cli.simulate import simulate
 from dmr.launcher.rundir import RunDir
 from dmr.resize.decide import decide
 from dmr.resize.explain import decision_to_json

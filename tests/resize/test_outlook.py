@@ -32,7 +32,7 @@ def test_a_pass_by_hand() -> None:
     found = schedule(0.0, 4, [(50.0, 4)], jobs)
     assert [job.job for job in found.started] == ["a", "c", "d"]
     assert found.head is not None and found.head.job == "b"
-    assert (found.shadow, found.extra, found.room) == (50.0, 1, 1)
+    assert (found.shadow, found.extra, found.room) == (50.0, 0, 1)
 
 
 @pytest.mark.parametrize(
