@@ -51,7 +51,8 @@ def decide(
     proposal = settled if settled is not None else _bounded(situation, policy.propose(situation))
     action, nodes, reason = _action(situation, proposal)
     rows = _table(situation, proposal, nodes) if table else ()
-    return Decision(action, nodes, reason, policy.name, rows, _facts(situation) if table else {}, proposal.limit)
+    facts = {**_facts(situation), **proposal.facts} if table else dict(proposal.facts)
+    return Decision(action, nodes, reason, policy.name, rows, facts, proposal.limit, proposal.again)
 
 
 def _binding(situation: Situation) -> Proposal | None:

@@ -25,6 +25,7 @@ class Proposal:
 
     ``cancel`` gives up a successor that waits. ``remarks`` say of single sizes why they were not taken.
     ``limit`` is the time limit in seconds with which a successor fits into the queue, None for the user's own.
+    ``facts`` go into the decision's; ``again`` is in how many seconds to ask again at the latest.
     """
 
     nodes: int
@@ -32,6 +33,8 @@ class Proposal:
     cancel: bool = False
     remarks: Mapping[int, str] = field(default_factory=dict)
     limit: float | None = None
+    facts: Mapping[str, float | str] = field(default_factory=dict)
+    again: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,7 @@ _BUILT_IN: dict[str, str] = {
     "dmr": "simple:Dmr",
     "efficiency": "goals:Efficiency",
     "energy": "goals:Energy",
+    "phases": "phases:Phases",
     "queue": "queue:Queue",
     "round": "simple:Round",
     "schedule": "simple:Schedule",

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from .view import ClusterView, Costs, CostSample, JobView, Rate, RunView
+from .view import Ahead, ClusterView, Costs, CostSample, JobView, Rate, RunView
 
 JOB_FIELDS = tuple(each.name for each in dataclasses.fields(JobView))
 RECORDED_PENDING, RECORDED_RUNNING = 50, 80
@@ -23,7 +23,7 @@ def run_to_json(run: RunView) -> dict[str, Any]:
         default = each.default if each.default_factory is dataclasses.MISSING else each.default_factory()
         if value == default and each.default is not dataclasses.MISSING:
             continue
-        if each.name in ("rates", "earlier", "resize_costs"):
+        if each.name in ("rates", "earlier", "resize_costs", "ahead"):
             value = [list(dataclasses.astuple(item)) for item in value]
         elif each.name == "costs":
             value = dataclasses.asdict(value)
@@ -42,12 +42,12 @@ def run_from_json(found: Mapping[str, Any]) -> RunView:
     names = {each.name for each in dataclasses.fields(RunView)}
     given = {key: value for key, value in found.items() if key in names}
     try:
-        for key, kind in (("rates", Rate), ("earlier", Rate), ("resize_costs", CostSample)):
+        for key, kind in (("rates", Rate), ("earlier", Rate), ("resize_costs", CostSample), ("ahead", Ahead)):
             if key in given:
                 given[key] = tuple(kind(*item) for item in given[key])
         if "costs" in given:
             given["costs"] = Costs(**given["costs"])
-        for key in ("sizes", "waits", "witnesses"):
+        for key in ("sizes", "waits", "witnesses", "caveats"):
             if key in given:
                 given[key] = tuple(tuple(item) if isinstance(item, list) else item for item in given[key])
         return RunView(**given)

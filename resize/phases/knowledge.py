@@ -16,7 +16,7 @@ from typing import Any
 
 from ..samples import clean
 from ..speed import Estimate, Speed
-from ..view import CostSample, Rate
+from ..view import Ahead, CostSample, Rate
 
 FORMAT = 1
 KIND = "dmr model"
@@ -84,19 +84,6 @@ class RunRecord:
             "costs": [asdict(each) for each in self.costs],
             "waits": [list(each) for each in self.waits],
         }
-
-
-@dataclass(frozen=True)
-class Forecast:
-    """What phase comes next: after how many more steps, for how many; (low, high) over the earlier runs.
-
-    ``confidence`` is the share of the evidence that speaks for it, less with little evidence.
-    """
-
-    phase: str
-    after: tuple[int, int]
-    steps: tuple[int, int]
-    confidence: float
 
 
 @dataclass(frozen=True)
@@ -183,53 +170,38 @@ class Entry:
         confidence = self.confidence(phase, near, now) / (1 + 2 * abs(math.log2(near / nodes)))
         return Prediction(estimate, confidence if not caveats else min(confidence, 0.5), tuple(caveats))
 
-    def steps(self, phase: str) -> tuple[int, ...]:
-        """Return the lengths in steps of the times that a phase came, where it did not end with the run."""
-        return tuple(each.end - each.start for run in self.runs for each in run.order if each.phase == phase)
+    def outlook(self, step: int, phase: str | None, now: float, since: int | None = None) -> tuple[Ahead, ...]:
+        """Return the phases from the present one on, as the run that fits best had them; empty where none fits.
 
-    def forecast(self, step: int, phase: str | None, now: float, since: int | None = None) -> Forecast | None:
-        """Return the phase that follows the present one; None when the runs don't know, or say that the end follows.
-
-        Parameters
-        ----------
-        step
-            Where the run is.
-        phase
-            The phase that it is in, as far as known; None for not known.
-        since
-            The step at which that began.
-
-        Notes
-        -----
-        Runs in which the same phase was on at this step speak first. Where there are none, those in which it came at
-        all do, with its length counted from ``since``.
+        A run fits in which the same phase was on at this step; else the newest one in which the phase came at all,
+        moved so that the phase begins at ``since``.
         """
         weights = self.weights(now)
-        votes: list[tuple[float, str, int, int]] = []
-        for weight, run in zip(weights, self.runs, strict=True):
-            for place, each in enumerate(run.order):
-                if each.start <= step < each.end and phase in (None, each.phase):
-                    votes.append((weight, *_following(run.order, place, step)))
-        if not votes and phase is not None and since is not None:
-            for weight, run in zip(weights, self.runs, strict=True):
-                places = [place for place, each in enumerate(run.order) if each.phase == phase]
-                for place in places:
-                    at = run.order[place].start + min(step - since, run.order[place].end - run.order[place].start)
-                    votes.append((weight / (2 * len(places)), *_following(run.order, place, at)))
-        silent = max(0.0, sum(weights) - sum(weight for weight, *_ in votes))
-        if not votes:
-            return None
-        total = sum(weight for weight, *_ in votes)
-        shares: dict[str, float] = {}
-        for weight, name, *_ in votes:
-            shares[name] = shares.get(name, 0.0) + weight
-        best = max(sorted(shares), key=lambda name: shares[name])
-        if not best:
-            return None
-        afters = [after for _, name, after, _ in votes if name == best]
-        lengths = [length for _, name, _, length in votes if name == best]
-        confidence = shares[best] / (total + silent) * total / (total + 0.25)
-        return Forecast(best, (min(afters), max(afters)), (min(lengths), max(lengths)), confidence)
+        fitting = [
+            (weight, place, run.order)
+            for weight, run in zip(weights, self.runs, strict=True)
+            for place, each in enumerate(run.order)
+            if each.start <= step < each.end and phase in (None, each.phase)
+        ]
+        total = sum(weights)
+        if fitting:
+            weight, place, order = max(fitting, key=lambda each: each[0])
+            same = sum(each[0] for each in fitting)
+            confidence = same / total * same / (same + 0.25)
+            return tuple(Ahead(each.phase, each.start, each.end, confidence) for each in order[place:])
+        if phase is None or since is None:
+            return ()
+        for weight, run in reversed(list(zip(weights, self.runs, strict=True))):
+            places = [place for place, each in enumerate(run.order) if each.phase == phase]
+            if places:
+                place = min(places, key=lambda each: abs(run.order[each].start - since))
+                by = since - run.order[place].start
+                confidence = 0.5 * weight / (weight + 0.25)
+                moved = [Ahead(each.phase, each.start + by, each.end + by, confidence) for each in run.order[place:]]
+                if moved[0].end <= step:  # it lasts longer than it did
+                    moved[0] = replace(moved[0], end=step + 1)
+                return tuple(moved)
+        return ()
 
 
 @dataclass(frozen=True)
@@ -319,6 +291,33 @@ class Book:
         return book
 
 
+def repeated(order: Sequence[Occurrence], step: int, last: int) -> tuple[Ahead, ...]:
+    """Return the phases from the present one on, where they have come in the same turn at least twice.
+
+    Parameters
+    ----------
+    order
+        The phases so far, the present one last, its end not known yet.
+    step, last
+        Where the run is, and the step that it ends with.
+    """
+    names = [each.phase for each in order]
+    for period in range(2, len(names) // 2 + 1):
+        if names[-period - 1 :] != names[-2 * period - 1 : -period] or len(names) < 2 * period + 1:
+            continue
+        found: list[Ahead] = []
+        start, place = order[-1].start, 0
+        while start < last and len(found) < MOST_OCCURRENCES:
+            like = order[len(order) - 1 - period + place % period]
+            end = min(last, max(start + 1, start + like.end - like.start))
+            if not found:
+                end = max(end, min(last, step + 1))
+            found.append(Ahead(like.phase, start, end, 0.5))
+            start, place = end, place + 1
+        return tuple(found)
+    return ()
+
+
 def record_of(
     run: str,
     time: float,
@@ -338,14 +337,6 @@ def record_of(
             replace(each_size[each.nodes], seconds_per_step=each.seconds, steps=each.steps) for each in speeds
         )
     return RunRecord(run, time, steps, kept, tuple(order[:MOST_OCCURRENCES]), tuple(costs), tuple(waits))
-
-
-def _following(order: Sequence[Occurrence], place: int, step: int) -> tuple[str, int, int]:
-    """Return the next phase (empty for the end), after how many steps it comes, and for how many."""
-    if place + 1 == len(order):
-        return "", order[place].end - step, 0
-    after = order[place + 1]
-    return after.phase, after.start - step, after.end - after.start
 
 
 def _later(one: RunRecord, other: RunRecord) -> RunRecord:

@@ -1,17 +1,20 @@
-"""Which size each phase should have: the fewest node-hours for a given time, changes of size paid for.
+"""Which size each phase should have: the fewest node-hours for a given time, or the least time for given node-hours.
 
-For a price λ of a second in node-seconds, each phase takes the size with the least n·T(n) + λ·T(n); the least λ
-that keeps the time is found by bisection. What a change costs is added where neighbouring phases differ, and a
-plan that does not beat one size throughout is not taken.
+For a price λ of a second in node-seconds, each phase takes the size with the least n·T(n) + λ·T(n); over the range of λ
+these are the plans that no other one beats in both. What a change of size costs is added where neighbouring phases
+differ, and so plans in which a phase takes a neighbour's size to save the change are looked at as well.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 Seconds = Callable[[str, int], float | None]
 """(phase, nodes) → seconds a step, None where unknown."""
+Aim = Literal["hours", "time"]
+NEGLIGIBLE = 1e-9
 
 
 @dataclass(frozen=True)
@@ -36,75 +39,128 @@ class SizePlan:
 
 def plan(
     parts: Sequence[Part],
-    allowed: Sequence[int],
+    allowed: Sequence[int] | Mapping[str, Sequence[int]],
     seconds: Seconds,
     base: int,
     *,
     change: float = 0.0,
     slower: float = 1.0,
+    more: float = 1.0,
+    aim: Aim = "hours",
+    spare_seconds: float = 0.0,
+    spare_node_seconds: float = 0.0,
+    now: int | None = None,
 ) -> SizePlan | None:
-    """Return the plan; None when the speed of a phase is not known at enough sizes, or no size is allowed.
+    """Return the plan; None when a phase's speed at ``base`` is not known, or no size is allowed.
 
     Parameters
     ----------
+    allowed
+        The sizes to choose from, for all or by phase.
     base
         The size that it is measured against.
     change
         Seconds without computing that a change of size takes.
-    slower
-        The plan may take this many times what ``base`` takes.
+    slower, more
+        With ``aim`` ``hours``: the plan may take ``slower`` times what ``base`` takes. With ``time``: it may cost
+        ``more`` times the node-hours.
+    spare_seconds, spare_node_seconds
+        What was gained before against ``base`` and may be spent; negative for what was lost.
+    now
+        The present size, from which the first part may be a change; None for none.
     """
     steps: dict[str, int] = {}
     for part in parts:
         steps[part.phase] = steps.get(part.phase, 0) + part.steps
     times: dict[str, dict[int, float]] = {}
+    choices: dict[str, dict[int, float]] = {}
     for phase in steps:
-        known = {size: seconds(phase, size) for size in {*allowed, base}}
+        wanted = allowed[phase] if isinstance(allowed, Mapping) else allowed
+        known = {size: seconds(phase, size) for size in {*wanted, base}}
         times[phase] = {size: each * steps[phase] for size, each in known.items() if each is not None}
-        if base not in times[phase]:
+        choices[phase] = {size: each for size, each in times[phase].items() if size in wanted}
+        if base not in times[phase] or not choices[phase]:
             return None
-    choices = {phase: {size: each for size, each in found.items() if size in allowed} for phase, found in times.items()}
-    if not parts or not all(choices.values()):
+    if not parts:
         return None
     base_seconds = sum(found[base] for found in times.values())
-    limit = slower * base_seconds
-    best = dict.fromkeys(steps, base)
-    best_value = (base_seconds, base * base_seconds)
+    base_cost = base * base_seconds
+    limits = (slower * base_seconds + spare_seconds, more * base_cost + spare_node_seconds)
+    found: list[tuple[float, float, dict[str, int]]] = []
+    for sizes in _candidates(parts, choices, base):
+        complete = {phase: times[phase] for phase in sizes}
+        found.append((*_value(sizes, parts, complete, change, now), sizes))
+    best = _best(found, limits, aim)
+    return SizePlan(best[2], best[0], best[1] / 3600, base, base_seconds, base_cost / 3600)
+
+
+def _best(
+    found: Sequence[tuple[float, float, dict[str, int]]], limits: tuple[float, float], aim: Aim
+) -> tuple[float, float, dict[str, int]]:
+    """Return the best plan within the limit; where none is, the one that exceeds it least."""
+
+    def both(each: tuple[float, float, dict[str, int]]) -> tuple[float, float]:
+        """Return what is bounded, and what is to be little."""
+        return (each[0], each[1]) if aim == "hours" else (each[1], each[0])
+
+    limit = limits[0] if aim == "hours" else limits[1]
+    within = [each for each in found if both(each)[0] <= limit * (1 + NEGLIGIBLE)]
+    if within:
+        return min(within, key=lambda each: both(each)[::-1])
+    return min(found, key=both)
+
+
+def _candidates(
+    parts: Sequence[Part], choices: Mapping[str, Mapping[int, float]], base: int
+) -> list[dict[str, int]]:
+    seen: dict[tuple[tuple[str, int], ...], dict[str, int]] = {}
+
+    def add(sizes: dict[str, int]) -> None:
+        seen.setdefault(tuple(sorted(sizes.items())), sizes)
+
+    if all(base in found for found in choices.values()):
+        add(dict.fromkeys(choices, base))
     for price in _prices():
-        sizes = {
+        best = {
             phase: min(found, key=lambda size: ((size + price) * found[size], size)) for phase, found in choices.items()
         }
-        for candidate in (sizes, *_fewer_changes(sizes, parts, choices)):
-            value = _value(candidate, parts, times, change)
-            if value[0] <= limit and value[1] < best_value[1]:
-                best, best_value = candidate, value
-    return SizePlan(best, best_value[0], best_value[1] / 3600, base, base_seconds, base * base_seconds / 3600)
+        add(best)
+        for variant in _fewer_changes(best, choices):
+            add(variant)
+    return list(seen.values())
 
 
 def _prices() -> list[float]:
     return [0.0, *(10 ** (exponent / 8) for exponent in range(-16, 49))]
 
 
-def _fewer_changes(
-    sizes: Mapping[str, int], parts: Sequence[Part], choices: Mapping[str, Mapping[int, float]]
-) -> list[dict[str, int]]:
-    """Return variants in which one phase takes the size of another, so that a change falls away."""
+def _fewer_changes(sizes: Mapping[str, int], choices: Mapping[str, Mapping[int, float]]) -> list[dict[str, int]]:
+    """Return variants in which one phase takes the size of another, or all take one, so that changes fall away."""
     found = []
     for phase in sizes:
         for other in {sizes[each] for each in sizes if sizes[each] != sizes[phase]}:
             if other in choices[phase]:
                 found.append({**sizes, phase: other})
+    for one in set(sizes.values()):
+        if all(one in each for each in choices.values()):
+            found.append(dict.fromkeys(sizes, one))
     return found
 
 
 def _value(
-    sizes: Mapping[str, int], parts: Sequence[Part], times: Mapping[str, Mapping[int, float]], change: float
+    sizes: Mapping[str, int],
+    parts: Sequence[Part],
+    times: Mapping[str, Mapping[int, float]],
+    change: float,
+    now: int | None,
 ) -> tuple[float, float]:
     """Return seconds and node-seconds, the changes included (both sizes held by half)."""
     seconds = sum(found[sizes[phase]] for phase, found in times.items())
     node_seconds = sum(sizes[phase] * found[sizes[phase]] for phase, found in times.items())
-    for before, after in zip(parts, parts[1:], strict=False):
-        one, other = sizes[before.phase], sizes[after.phase]
+    row = [sizes[part.phase] for part in parts]
+    if now is not None:
+        row.insert(0, now)
+    for one, other in zip(row, row[1:], strict=False):
         if one != other:
             seconds += change
             node_seconds += change * (one + other) / 2

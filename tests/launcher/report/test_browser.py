@@ -70,7 +70,7 @@ def complaints(browser: Any) -> list[Any]:
         "const done = arguments[0]; axe.run().then(r => done(r.violations)).catch(e => done([String(e)]))"
     )
     errors = [each for each in found if isinstance(each, str)]
-    return errors + [(each["id"], [node["html"][:200] for node in each["nodes"]]) for each in found if each not in errors]
+    return errors + [(each["id"], [n["html"][:200] for n in each["nodes"]]) for each in found if each not in errors]
 
 
 @pytest.mark.parametrize("name", ["one", "two"])

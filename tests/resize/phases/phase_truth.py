@@ -48,7 +48,12 @@ def scatter(rng: np.random.Generator, count: int, kind: str) -> np.ndarray:
 
 
 def series(
-    rng: np.random.Generator, noise: float, *, occurrences: int = 7, shortest: int = 25, longest: int = 90,
+    rng: np.random.Generator,
+    noise: float,
+    *,
+    occurrences: int = 7,
+    shortest: int = 25,
+    longest: int = 90,
     kind: str = "gaussian",
 ) -> Truth:
     """Return a series of phases of random lengths, no two alike beside each other."""
@@ -69,9 +74,7 @@ def series(
 
 def stationary(rng: np.random.Generator, kind: str, count: int = 600) -> Signals:
     """Return a series without any phase, whose noise is not small beside its level."""
-    values = {
-        signal: LEVELS["solve"][signal] + 0.3 * span * scatter(rng, count, kind) for signal, span in SPAN.items()
-    }
+    values = {signal: LEVELS["solve"][signal] + 0.3 * span * scatter(rng, count, kind) for signal, span in SPAN.items()}
     return Signals(np.arange(count, dtype=float), values, FLOORS)
 
 

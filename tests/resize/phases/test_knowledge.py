@@ -15,6 +15,7 @@ from dmr.resize.phases.knowledge import (
     Occurrence,
     RunRecord,
     record_of,
+    repeated,
 )
 from dmr.resize.view import CostSample
 
@@ -118,20 +119,35 @@ def test_confidence_grows_with_runs_and_falls_with_age_and_scatter() -> None:
 
 def test_what_comes_next_is_known_by_the_step() -> None:
     known = entry(record("a"), record("b", 1.0, shift=4))
-    found = known.forecast(60, "solve", 2.0)
-    assert found is not None
-    assert (found.phase, found.after, found.steps) == ("write", (40, 44), (16, 20))
-    assert found.confidence > 0.8
-    assert known.forecast(110, "write", 2.0) is not None
-    assert known.forecast(200, "solve", 2.0) is None, "the end comes next"
+    found = known.outlook(60, "solve", 2.0)
+    assert [(each.phase, each.start, each.end) for each in found] == [
+        ("solve", 0, 104), ("write", 104, 120), ("solve", 120, 220)
+    ]  # fmt: skip
+    assert found[0].confidence > 0.8
+    assert [each.phase for each in known.outlook(110, None, 2.0)] == ["write", "solve"]
+    assert [each.phase for each in known.outlook(200, "solve", 2.0)] == ["solve"], "the end comes next"
+    assert known.outlook(50, "write", 2.0) == ()
 
 
-def test_a_run_that_is_elsewhere_is_forecast_from_its_phase() -> None:
+def test_a_run_that_is_elsewhere_is_foreseen_from_its_phase() -> None:
     known = entry(record("a"))
-    found = known.forecast(500, "write", 1.0, since=495)
-    assert found is not None and found.phase == "solve" and found.after == (15, 15)
-    assert found.confidence < 0.5
-    assert known.forecast(500, None, 1.0) is None
+    found = known.outlook(500, "write", 1.0, since=495)
+    assert [(each.phase, each.start, each.end) for each in found] == [("write", 495, 515), ("solve", 515, 615)]
+    assert found[0].confidence < 0.5
+    assert known.outlook(600, "write", 1.0, since=495)[0].end == 601, "it lasts longer than it did"
+    assert known.outlook(500, None, 1.0) == () and known.outlook(500, "unheard", 1.0, since=499) == ()
+
+
+def test_what_came_in_turn_comes_again() -> None:
+    order = [Occurrence("mesh", 0, 10), Occurrence("solve", 10, 40), Occurrence("write", 40, 45),
+             Occurrence("mesh", 45, 55), Occurrence("solve", 55, 85), Occurrence("write", 85, 90)]  # fmt: skip
+    found = repeated([*order, Occurrence("mesh", 90, 93)], 93, 140)
+    assert [(each.phase, each.start, each.end) for each in found] == [
+        ("mesh", 90, 100), ("solve", 100, 130), ("write", 130, 135), ("mesh", 135, 140)
+    ]  # fmt: skip
+    assert repeated([*order, Occurrence("mesh", 90, 120)], 120, 140)[0].end == 121
+    assert repeated(order[:4], 50, 140) == () and repeated([], 0, 10) == ()
+    assert repeated([*order, Occurrence("other", 90, 93)], 93, 140) == ()
 
 
 def test_the_nearest_entry_says_in_what_it_differs() -> None:

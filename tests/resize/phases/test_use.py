@@ -67,7 +67,11 @@ def usage_of(pieces: list[tuple[str, int, float, float]]) -> tuple[list[Stretch]
             steps.append(steps[-1] + 1 / per_step)
             cpu.append(0.5 if name == "write" else 0.9)
     usage = Usage(
-        np.array(times), np.array(times), np.array(steps), np.array(cpu), np.full(len(times), 12e9),
+        np.array(times),
+        np.array(times),
+        np.array(steps),
+        np.array(cpu),
+        np.full(len(times), 12e9),
         np.full(len(times), 64e9),
     )
     return stretches, usage

@@ -1,0 +1,250 @@
+"""Asks for what each phase needs, ahead of it, by what earlier runs and this one taught."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from statistics import median
+from typing import Literal
+
+from ..cost import cost
+from ..phases.plan import Part, SizePlan, plan
+from ..policy import Proposal
+from ..situation import Rules, Situation
+from ..speed import Estimate, Speed
+from ..view import Ahead, Rate, RunView
+from .queue import Queue
+
+REACH = 4
+"""Sizes this many times beyond those measured are not planned with."""
+SCHEDULER_SECONDS = 3.0
+"""Until a job starts for which there is room, where no wait was seen yet."""
+LOOK = 2.0
+"""Seconds until the next look while a phase is being measured."""
+
+_speed = lru_cache(maxsize=4096)(Speed)
+
+
+@dataclass(frozen=True)
+class Phases:
+    """Plans a size for each phase to come, and asks ahead by what it takes to have it.
+
+    With the speeds of each phase at each size (measured in this run or in earlier ones), and the order and lengths
+    of the phases from earlier runs, it takes the plan with the fewest node-hours that is not slower than the size
+    the run began with, or the fastest that costs no more node-hours. What was gained or lost so far counts. A phase
+    of which only one size is known keeps to sizes that the ``queue`` policy chooses, until two are known; so does
+    a program of which nothing is known.
+
+    Attributes
+    ----------
+    aim
+        ``hours``: fewest node-hours. ``time``: least time.
+    slower
+        With the aim ``hours``: how many times the time at the first size it may take.
+    more
+        With the aim ``time``: how many times the node-hours at the first size it may take.
+    trust
+        Forecasts of phases with less confidence than this are not used.
+    least_gain
+        A plan that is not better than keeping the present size by this share is not worth a change.
+    """
+
+    aim: Literal["hours", "time"] = "hours"
+    slower: float = 1.0
+    more: float = 1.0
+    trust: float = 0.2
+    least_gain: float = 0.02
+    rules: Rules = Rules()
+    name: str = "phases"
+
+    def __post_init__(self) -> None:
+        if self.aim not in ("hours", "time"):
+            raise ValueError(f"aim={self.aim!r} is neither 'hours' nor 'time'")
+
+    def propose(self, situation: Situation) -> Proposal:
+        run = situation.run
+        known = Known(run)
+        ahead = self._ahead(run)
+        if not ahead:
+            return self._queue(situation, "the phases to come are not known")
+        here = ahead[0].phase
+        if len(known.sizes(here)) < 2:
+            return self._explore(situation, known, here)
+        found = self._plan(situation, known, ahead)
+        if found is None:
+            return self._queue(situation, "the speeds of the phases to come are not known")
+        return self._follow(situation, known, ahead, found)
+
+    # -- what is to come
+
+    def _ahead(self, run: RunView) -> list[Ahead]:
+        """Return the present phase and those that follow, as far as they are trusted."""
+        found = [each for each in run.ahead if each.end > run.step]
+        if not found or (run.phase is not None and found[0].phase != run.phase):
+            return []
+        return [each for place, each in enumerate(found) if place == 0 or each.confidence >= self.trust]
+
+    def _plan(self, situation: Situation, known: Known, ahead: list[Ahead]) -> SizePlan | None:
+        run = situation.run
+        base = self.rules.preferred or run.first_nodes or run.nodes
+        parts = [Part(each.phase, each.end - max(run.step, each.start)) for each in ahead]
+        allowed = {phase: known.reach(phase, situation.sizes) for phase in {part.phase for part in parts}}
+        seconds, hours = known.spare(base, self.slower, self.more)
+
+        def best(sizes: Mapping[str, tuple[int, ...]]) -> SizePlan | None:
+            return plan(
+                parts, sizes, known.seconds, base, change=situation.cost(run.nodes).total, slower=self.slower,
+                more=self.more, aim=self.aim, spare_seconds=seconds, spare_node_seconds=hours, now=run.nodes,
+            )  # fmt: skip
+
+        found = best({phase: sizes or (run.nodes,) for phase, sizes in allowed.items()})
+        stay = best(dict.fromkeys(allowed, (run.nodes,)))
+        if found is not None and stay is not None and self._not_worth(found, stay, seconds, hours):
+            return stay
+        return found
+
+    def _not_worth(self, found: SizePlan, stay: SizePlan, seconds: float, hours: float) -> bool:
+        """Whether keeping the present size is allowed, and nearly as good."""
+        keep = 1 - self.least_gain
+        if self.aim == "hours":
+            in_time = stay.seconds <= self.slower * stay.base_seconds + seconds
+            return in_time and found.node_hours > keep * stay.node_hours
+        limit = self.more * stay.base_node_hours + hours / 3600
+        return stay.node_hours <= limit and found.seconds > keep * stay.seconds
+
+    # -- what to do
+
+    def _follow(self, situation: Situation, known: Known, ahead: list[Ahead], found: SizePlan) -> Proposal:
+        run = situation.run
+        here = ahead[0]
+        sizes = ", ".join(f"{phase} on {nodes}" for phase, nodes in found.sizes.items())
+        facts: dict[str, float | str] = {
+            "plan": sizes, "plan_seconds": found.seconds, "plan_node_hours": found.node_hours, "plan_base": found.base,
+        }  # fmt: skip
+        caveats = "; ".join(run.caveats)
+        if caveats:
+            facts["caveats"] = caveats
+        wanted = found.sizes[here.phase]
+        left = (here.end - run.step) * (known.seconds(here.phase, run.nodes) or 0.0)
+        coming = next((each for each in ahead[1:] if found.sizes[each.phase] != wanted), None)
+        if wanted != run.nodes and self._in_time(situation, wanted, left):
+            facts["for_phase"] = here.phase
+            return Proposal(wanted, f"{here.phase} does best on {wanted} nodes; the plan is {sizes}", facts=facts)
+        if coming is not None:
+            nodes = found.sizes[coming.phase]
+            until = self._until(known, ahead, coming, run)
+            lead = self.lead(situation, nodes)
+            facts.update({"next_phase": coming.phase, "next_nodes": nodes, "next_in": until, "lead": lead})
+            if nodes > run.nodes and not run.in_place and until <= lead:
+                facts["for_phase"] = coming.phase
+                when = f"{coming.phase} begins in {until:.0f} s at step {coming.start}"
+                return Proposal(nodes, f"{when}, and to have {nodes} nodes takes {lead:.0f} s", facts=facts)
+            again = until - lead if nodes > run.nodes and not run.in_place else until
+            return self._stay(run, nodes, f"as planned: {sizes}", facts, max(LOOK, again))
+        return self._stay(run, wanted, f"as planned: {sizes}", facts, None)
+
+    def _stay(
+        self, run: RunView, next_nodes: int, why: str, facts: Mapping[str, float | str], again: float | None
+    ) -> Proposal:
+        unwanted = run.pending is not None and run.pending != next_nodes
+        return Proposal(run.nodes, why, cancel=unwanted, facts=facts, again=again)
+
+    def _in_time(self, situation: Situation, nodes: int, left: float) -> bool:
+        """Whether a change for the present phase is done before that ends."""
+        return self.lead(situation, nodes) < left
+
+    def lead(self, situation: Situation, nodes: int) -> float:
+        """Return the seconds from a request to the first step at this size: acquisition and redistribution."""
+        change = cost(situation.run, nodes).total
+        run = situation.run
+        if nodes <= run.nodes or run.in_place:
+            return change
+        lower, _ = situation.wait(nodes)
+        seen = [seconds for size, seconds in run.waits if size >= nodes] or [seconds for _, seconds in run.waits]
+        usual = median(seen) if seen else SCHEDULER_SECONDS
+        return change + max(lower if math.isfinite(lower) else 0.0, usual)
+
+    def _until(self, known: Known, ahead: list[Ahead], coming: Ahead, run: RunView) -> float:
+        """Return the seconds until a phase begins at the present size."""
+        total = 0.0
+        for each in ahead:
+            if each is coming:
+                break
+            total += (each.end - max(run.step, each.start)) * (known.seconds(each.phase, run.nodes) or 0.0)
+        return total
+
+    # -- while too little is known
+
+    def _explore(self, situation: Situation, known: Known, phase: str) -> Proposal:
+        run = situation.run
+        if run.nodes not in known.sizes(phase):
+            return self._stay(run, run.nodes, f"measuring {phase} on {run.nodes} nodes", {}, LOOK)
+        return self._queue(situation, f"{phase} was measured on {run.nodes} nodes alone")
+
+    def _queue(self, situation: Situation, why: str) -> Proposal:
+        found = Queue(rules=self.rules).propose(situation)
+        return replace(found, reason=f"{found.reason} ({why}: as the policy queue)", again=None)
+
+
+@dataclass(frozen=True)
+class Known:
+    """The speeds of a run's phases, its own and those of earlier runs."""
+
+    run: RunView
+    _speeds: dict[str, Speed] = field(default_factory=dict)
+
+    def speed(self, phase: str) -> Speed:
+        """Return the speed of a phase from measurements of it alone."""
+        if phase not in self._speeds:
+            own, earlier = (
+                tuple(each for each in rates if each.phase == phase) for rates in (self.run.rates, self.run.earlier)
+            )
+            self._speeds[phase] = _speed(own, phase, earlier)
+        return self._speeds[phase]
+
+    def sizes(self, phase: str) -> tuple[int, ...]:
+        """Return the sizes at which a phase was measured."""
+        return tuple(self.speed(phase).samples)
+
+    def reach(self, phase: str, sizes: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the allowed sizes that a phase is planned with: those measured, and with two of them those near."""
+        measured = self.sizes(phase)
+        if len(measured) < 2:
+            return tuple(size for size in sizes if size in measured)
+        low, high = min(measured) / REACH, max(measured) * REACH
+        return tuple(size for size in sizes if low <= size <= high)
+
+    def seconds(self, phase: str, nodes: int) -> float | None:
+        """Return seconds a step; beyond the sizes measured a cautious value, half way to the upper bound."""
+        estimate = self.speed(phase).at(nodes)
+        if estimate is None:
+            return None
+        measured = self.sizes(phase)
+        inside = min(measured) <= nodes <= max(measured)
+        return estimate.value if inside else _cautious(estimate)
+
+    def spare(self, base: int, slower: float, more: float) -> tuple[float, float]:
+        """Return seconds and node-seconds gained so far against ``base``; zeros where that can't be told."""
+        run = self.run
+        if run.started is None:
+            return 0.0, 0.0
+        done = 0.0
+        for rate in run.rates:
+            seconds = self._base_seconds(rate, base)
+            if seconds is None:
+                return 0.0, 0.0
+            done += rate.steps * seconds
+        # The first start is no loss: one size throughout has it as well.
+        elapsed = max(0.0, run.time - run.started - (run.costs.launch or 0.0))
+        return slower * done - elapsed, more * base * done - 3600 * run.node_hours
+
+    def _base_seconds(self, rate: Rate, base: int) -> float | None:
+        if rate.phase is None:
+            return None
+        return self.seconds(rate.phase, base)
+
+
+def _cautious(estimate: Estimate) -> float:
+    return (estimate.value + estimate.high) / 2
