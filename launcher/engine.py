@@ -127,6 +127,10 @@ class Engine(Protocol):
     can_submit: bool
     """Whether a successor can be submitted; without it, every resize is a relaunch in place."""
 
+    @property
+    def no_shrink(self) -> str | None:
+        """Why the job can't give nodes back, None as far as is known. Asks nobody."""
+
     def allocation(self) -> Allocation:
         """Return what this launcher holds now."""
 

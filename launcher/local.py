@@ -35,6 +35,7 @@ class LocalEngine:
 
     name = "local"
     can_submit = False
+    no_shrink: str | None = None
 
     def __init__(
         self,

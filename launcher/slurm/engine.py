@@ -23,12 +23,13 @@ from .held import batch_host_first, held_at_start, job_id
 from .limits import most_nodes
 from .parse import JobRow
 from .script import BatchScript, generated, own_arguments
+from .site import Site, read_site
 from .states import is_responding, job_state
 from .steps import signal_steps, sweeper
 from .submit import Origin, Prepared, foresee, prepare, submit
 from .view import Reach, cluster_view
 
-SHRINK_SECONDS = 15.0
+SHRINK_SECONDS = 8.0
 """How long a shrink is tried again while Slurm says that the job can't be changed just now."""
 ENDING_SECONDS = 5.0
 """Time-out when there are only seconds left."""
@@ -94,7 +95,9 @@ class SlurmEngine:
         self._held: Allocation | None = None
         self._origin: Origin | None = None
         self._reach: Reach | None = None
-        self._no_shrink: str | None = None
+        self._refusal: str | None = None
+        self._site: Site | None = None
+        self._shrunk = False
         self._starts = 0
 
     # -- what is held
@@ -111,6 +114,8 @@ class SlurmEngine:
         held = self._held or held_at_start(self._environ, self._job, self._tasks_per_node)
         if row is not None and row.held:
             held = replace(held, nodes=batch_host_first(row.held, row.batch_host), end=row.end)
+            asked = self._environ.get("SLURM_JOB_NUM_NODES", "")
+            self._shrunk = self._shrunk or (asked.isdecimal() and len(row.held) < int(asked))
         self._held = held
         return held
 
@@ -120,6 +125,8 @@ class SlurmEngine:
         try:
             queue = self._client.queue()
             nodes = self._client.nodes()
+            if self._site is None:
+                self._site = read_site(self.commands.query(["scontrol", "show", "config"]).out)
         except EngineError:
             return None
         return cluster_view(time.time(), queue, nodes, self._within_reach(queue))
@@ -185,6 +192,13 @@ class SlurmEngine:
 
     # -- changes of size
 
+    @property
+    def no_shrink(self) -> str | None:
+        """Why the job can't give nodes back, None as far as is known: after the first answer of `observe`."""
+        if self._refusal is not None or self._site is None:
+            return self._refusal
+        return self._site.no_shrink(self._shrunk)
+
     def resize_in_place(self, allocation: Allocation, nodes: int) -> Allocation:
         """Give nodes back: the last ones of the allocation, never the one that this launcher runs on."""
         if nodes == len(allocation.nodes):
@@ -206,8 +220,8 @@ class SlurmEngine:
         """
         if not set(nodes) <= set(allocation.nodes) or allocation.nodes[0] not in nodes:
             raise ShrinkRefused(f"{', '.join(nodes)} are not nodes of this job with {allocation.nodes[0]} among them")
-        if self._no_shrink is not None:
-            raise ShrinkRefused(self._no_shrink)
+        if (reason := self.no_shrink) is not None:
+            raise ShrinkRefused(reason)
         answered, refused = self._update([f"JobId={self._raw}", f"NodeList={parse.short_hosts(nodes)}"])
         # The answer may have been lost, and the words of a refusal differ: what is held decides.
         row = self._client.job(self._job, tries=QUERY_TRIES)
@@ -217,8 +231,9 @@ class SlurmEngine:
         if set(self._held.nodes) != set(nodes):
             if not answered:
                 raise Unanswered(f"scontrol gave no answer, and job {self._job} still holds {len(row.held)} nodes")
-            self._no_shrink = refused or f"job {self._job} still holds {len(row.held)} nodes after scontrol update"
-            raise ShrinkRefused(self._no_shrink)
+            self._refusal = refused or f"job {self._job} still holds {len(row.held)} nodes after scontrol update"
+            raise ShrinkRefused(self._refusal)
+        self._shrunk = True
         return self._held
 
     def _update(self, changes: Sequence[str]) -> tuple[bool, str]:

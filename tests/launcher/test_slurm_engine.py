@@ -177,6 +177,26 @@ def test_a_site_that_forbids_shrinking(site_of: Callable[..., Site]) -> None:
         engine.resize_in_place(held, 1)
     assert engine.commands.calls["scontrol"] == asked, "a no is remembered"
     assert engine.allocation().nodes == held.nodes
+    forewarned = SlurmEngine(site.hold("--nodes=1"))
+    assert forewarned.no_shrink is None
+    forewarned.observe()
+    assert "disable_job_shrink" in (forewarned.no_shrink or "")
+
+
+def test_shrinking_again_and_again(site: Site) -> None:
+    engine = SlurmEngine(site.hold("--nodes=3"))
+    held = engine.allocation()
+    engine.observe()
+    assert engine.no_shrink is None
+    held = engine.resize_in_place(held, 2)
+    if engine.no_shrink is None:
+        assert engine.resize_in_place(held, 1).nodes == held.nodes[:1]
+        return
+    began = time.monotonic()
+    with pytest.raises(ShrinkRefused, match="without accounting"):
+        engine.resize_in_place(held, 1)
+    assert time.monotonic() - began < 1.0, "no try that is known to fail, while no rank runs"
+    assert engine.allocation().nodes == held.nodes
 
 
 # -- ranks
@@ -256,7 +276,7 @@ def test_observe(site: Site) -> None:
     engine.observe()
     calls = engine.commands.calls
     assert calls["sinfo"] == 3 and calls["squeue"] == 4, "one question of each, beside that for the allocation"
-    assert sum(calls.values()) == 9, "and twice scontrol, once in the run"
+    assert sum(calls.values()) == 10, "and three times scontrol, once in the run"
 
 
 def test_the_start_of_a_successor_is_foreseen(site: Site) -> None:

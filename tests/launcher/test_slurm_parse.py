@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from dmr.launcher.mpi import parse_plugins
 from dmr.launcher.slurm import parse
 from dmr.launcher.slurm.commands import CommandFailed
+from dmr.launcher.slurm.site import Site, read_site
 
 RELEASES = sorted(Path(__file__).with_name("slurm_outputs").glob("[0-9]*"))
 
@@ -155,3 +156,22 @@ def test_no_text_breaks_a_parser(text: str) -> None:
     parse.jobs(text), parse.nodes(text), parse.record(text), parse.expand_hosts(text), parse.counts(text)
     parse.duration(text), parse.moment(text), parse.array_tasks(text), parse.submitted_job(text), parse.steps(text)
     assert all(re.fullmatch(r"\w+", name) for name in parse_plugins(text))
+
+
+@pytest.mark.parametrize(
+    ("release", "storage", "parameters", "first", "again"),
+    [
+        ("22.05.8", "accounting_storage/none", "bf_interval=1", True, False),
+        ("24.05.1", "(null)", "(null)", True, False),
+        ("22.05.8", "accounting_storage/slurmdbd", "(null)", True, True),
+        ("24.11.5", "accounting_storage/none", "(null)", True, True),
+        ("24.11.5", "(null)", "bf_window=10,disable_job_shrink", False, False),
+    ],
+)
+def test_what_a_site_says_of_shrinking(release: str, storage: str, parameters: str, first: bool, again: bool) -> None:
+    config = (
+        f"Configuration data as of now\nAccountingStorageType   = {storage}\nSchedulerParameters     = {parameters}\n"
+    )
+    site = read_site(config + f"SLURM_CONF              = /etc/slurm/slurm.conf\nSLURM_VERSION           = {release}\n")
+    assert (site.no_shrink(False) is None, site.no_shrink(True) is None) == (first, again)
+    assert read_site("") == Site(), "what is not known is tried"
