@@ -128,7 +128,7 @@ class Phases:
             facts["caveats"] = caveats
         wanted = found.sizes[here.phase]
         left = (here.end - run.step) * (known.seconds(here.phase, run.nodes) or 0.0)
-        coming = next((each for each in ahead[1:] if found.sizes[each.phase] != wanted), None)
+        coming = next((each for each in ahead[1:] if found.sizes[each.phase] != run.nodes), None)
         if wanted != run.nodes and self._in_time(situation, wanted, left):
             facts["for_phase"] = here.phase
             return Proposal(wanted, f"{here.phase} does best on {wanted} nodes; the plan is {sizes}", facts=facts)
@@ -143,7 +143,7 @@ class Phases:
                 return Proposal(nodes, f"{when}, and to have {nodes} nodes takes {lead:.0f} s", facts=facts)
             again = until - lead if nodes > run.nodes and not run.in_place else until
             return self._stay(run, nodes, f"as planned: {sizes}", facts, max(LOOK, again))
-        return self._stay(run, wanted, f"as planned: {sizes}", facts, None)
+        return self._stay(run, run.nodes, f"as planned: {sizes}", facts, None)
 
     def _stay(
         self, run: RunView, next_nodes: int, why: str, facts: Mapping[str, float | str], again: float | None
