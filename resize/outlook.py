@@ -274,18 +274,29 @@ class Outlook:
         if self.now.head is None or not sizes or sizes[0] >= held:
             return None
         least, room = sizes[0], self.now.room
-        most = room + held - least
         starting = {each.job for each in self.now.started}
         blocked = [each for each in self.waiting if each.job not in starting]
         for job in blocked[:tries]:
-            if job.nodes > most or (job is not blocked[0] and not self._may_backfill(job, held - least)):
+            enough = [size for size in sizes if size < held and room + held - size >= job.nodes]
+            if not enough:
                 continue
-            for size in reversed(sizes):
-                if size >= held or room + held - size < job.nodes:
-                    continue
-                if job is blocked[0] or any(each.job == job.job for each in self.after_release(held - size).started):
-                    return job, size
+            if job is blocked[0]:
+                return job, enough[-1]
+            if self._may_backfill(job, held - least) and self._starts(job, held - enough[0]):
+                # What starts with some nodes starts with more: look for the least by halves.
+                low, high = 0, len(enough) - 1
+                while low < high:
+                    middle = (low + high + 1) // 2
+                    if self._starts(job, held - enough[middle]):
+                        low = middle
+                    else:
+                        high = middle - 1
+                return job, enough[low]
         return None
+
+    def _starts(self, job: JobView, released: int) -> bool:
+        """Whether a job behind the head would start if so many nodes were released."""
+        return any(each.job == job.job for each in self.after_release(released).started)
 
     def _may_backfill(self, job: JobView, released: int) -> bool:
         """Whether a job behind the head could start at all if so many nodes were released."""
