@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import subprocess
 import sys
 import threading
 import time
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from dmr.launcher.cluster import PrivateCluster
+from dmr.launcher.cluster.tools import missing
 from dmr.launcher.engine import EngineError, JobInfo, Launch, ShrinkRefused, Submission, SubmitRefused, Unanswered
 from dmr.launcher.mpi import find_library
 from dmr.launcher.processes import ProcessRanks, marked
@@ -242,6 +244,19 @@ def test_one_rank_that_fails_ends_all(site: Site) -> None:
     assert ended(ranks) not in (0, None)
 
 
+def test_a_step_that_stays_holds_up_no_start(site: Site) -> None:
+    env = site.hold("--nodes=2", "--ntasks-per-node=2")
+    step = subprocess.Popen(["srun", "sleep", "60"], env=env, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        until(lambda: ".0 " in site.squeue("%i %j", "--steps") + " ")
+        engine = SlurmEngine(env, mpi=shutil.which("srun") or "")
+        ranks = engine.start(Launch(["true"], engine.allocation(), {}, site.folder, site.folder / "log"))
+        assert ended(ranks, 15.0) == 0
+    finally:
+        step.terminate()
+        step.wait(20)
+
+
 def test_a_sweep_that_gets_no_answer_is_bounded(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dmr.launcher.processes.GRACE_SECONDS", 1.0)
     monkeypatch.setattr("dmr.launcher.processes.KILL_SECONDS", 4.0)
@@ -290,6 +305,8 @@ def test_the_start_of_a_successor_is_foreseen(site: Site) -> None:
 
 
 def test_limits_of_accounting_bound_the_size(site_of: Callable[..., Site]) -> None:
+    if reason := missing(accounting=True):
+        pytest.skip(reason)
     site = site_of(6, accounting=True, config=["AccountingStorageEnforce=limits,qos"])
     user = site.cluster.run(["id", "-un"]).stdout.strip()
     for change in (["qos", "normal", "set", "MaxTRES=node=4"], ["user", user, "set", "GrpTRES=cpu=6"]):
