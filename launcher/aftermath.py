@@ -25,6 +25,11 @@ FAST = 60.0
 FAST_FAILURES = 3
 PAUSE = 10.0
 """Seconds between the second of several fast failures and the next start: what is broken may be noticed by then."""
+START_PAUSE = 2.0
+START_PAUSE_MOST = 60.0
+"""Seconds between two tries to start ranks through a scheduler, doubled from the first to the second."""
+START_TRIES = 5
+"""While it answers; after that it counts as a crash."""
 SECONDS_UNTIL_ENDED = 600.0
 """A job that is said to be ended, but is not in that time, won't be."""
 
@@ -146,6 +151,8 @@ class Aftermath:
     # -- crashes
 
     def _after_crash(self, app: Application, plan: Plan | None, outcome: Outcome) -> Next | End:
+        if (pause := self._start_again_in(app)) is not None:
+            return self._not_started(app, outcome, pause)
         lost = self.place.lose()
         self._ended(app, "node lost" if lost else "hung" if app.hung else "crashed", outcome)
         self.console.warn(f"generation {self.account.number} failed: {outcome.text}")
@@ -166,6 +173,39 @@ class Aftermath:
             self.changes.submit_instead(app, "node lost")
             return self._hand_over(app)
         return Next(nodes, "restart")
+
+    def _start_again_in(self, app: Application) -> float | None:
+        """Return the seconds to wait when the ranks did not come up through the scheduler, None when that is no excuse.
+
+        A scheduler that was away, or has not noted yet that the ranks before are gone, refuses to start new ones.
+        """
+        spoke_before = any(each.first_step is not None for each in self.account.history.generations)
+        if app.progress is not None or app.hung or self.place.job is None or not spoke_before:
+            return None
+        if self.account.run.read_failure(self.account.number) is not None:
+            return None
+        tries = 0
+        for each in reversed(self.account.history.generations[:-1]):
+            if each.why != "not started":
+                break
+            tries += 1
+        if self.place.engine.ending() == "unknown":
+            return min(START_PAUSE_MOST, START_PAUSE * 2**tries)
+        return min(START_PAUSE_MOST, START_PAUSE * 2**tries) if tries < START_TRIES else None
+
+    def _not_started(self, app: Application, outcome: Outcome, pause: float) -> Next | End:
+        self._ended(app, "not started", outcome)
+        self.console.warn(f"the ranks did not start: {outcome.text}; trying again in {pause:.0f} s")
+        self._pause(pause)
+        if self.changes.told_to_end:
+            self.account.record("stopping", by="signal")
+            return self._stopped(app, outcome)
+        self.place.lose()
+        try:
+            return Next(self.place.largest(app.nodes), "restart")
+        except EngineError:
+            self.changes.submit_instead(app, "node lost")
+            return self._hand_over(app)
 
     def _give_up(self) -> str | None:
         crashes, fast = self.account.history.crashes, self._fast_failures()
@@ -188,7 +228,8 @@ class Aftermath:
 
     def _pause(self, seconds: float) -> None:
         until = time.monotonic() + seconds
-        while time.monotonic() < until and not self.interrupts.count:
+        while time.monotonic() < until and not self.changes.told_to_end:
+            self.account.beat(0, self.successors.current, self._queries())
             time.sleep(0.1)
 
     # -- handover

@@ -6,6 +6,7 @@ when the allocation's end is near. One is served at a time.
 
 from __future__ import annotations
 
+import math
 import signal
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ from .scheduler import Watcher
 if TYPE_CHECKING:
     from ..resize.policy import Policy
     from ..resize.view import ClusterView, Decision
+    from .foresight import Foresight
 
 LIMIT_LEAD = 60.0
 """Seconds left when the allocation ends, beside one step and two saves."""
@@ -57,13 +59,17 @@ class Changes:
         self._not_before = 0.0
         self._suggestion = "policy"
         self._cancels = 0
+        self._phase: str | None = None
+        self._again = math.inf
+        self._said: tuple[str, int, str] | None = None
+        self._foresight: Foresight | None = None
         self.signals_served = 0
         """How many signals were taken note of, and are not to be taken for the user's wish to stop."""
 
     def begin(self, changed: bool) -> None:
         """Take note that a generation begins."""
         self.plan = None
-        self._suggestion, self._cancels = "policy", 0
+        self._suggestion, self._cancels, self._said = "policy", 0, None
         if changed:
             self.since = self.account.clock()
 
@@ -76,6 +82,8 @@ class Changes:
         new_view = self.watcher.poll(asking and (self._flexible or self.successors.current is not None))
         if new_view and self.watcher.view is not None:
             self.successors.see(self.watcher.view)
+            if self.place.idle > 0:  # the scheduler did not answer when they were to be given back
+                self.place.fit(self.place.used)
         if not app.computing or self.plan is not None:
             return
         now = self.account.clock()
@@ -122,18 +130,18 @@ class Changes:
         if progress.cancelled_expands > self._cancels:
             self._cancels = progress.cancelled_expands
             self.successors.cancel("the application gave the expansion up")
-        changed = progress.suggestion != self._suggestion
+        changed = (progress.suggestion, progress.phase) != (self._suggestion, self._phase)
         view = self.watcher.view
-        if view is None or not (new_view or changed):
+        if view is None or not (new_view or changed or self.account.clock() >= self._again):
             return
-        self._suggestion = progress.suggestion
-        decision = self.decide(app, view)
+        self._suggestion, self._phase = progress.suggestion, progress.phase
+        decision = self.decide(app, view, new_view=new_view)
         if decision is not None:
             reached("decided", self.account.number)
             self._act(app, decision)
 
-    def decide(self, app: Application, view: ClusterView) -> Decision | None:
-        """Ask the policy, and record what it says."""
+    def decide(self, app: Application, view: ClusterView, *, new_view: bool = True) -> Decision | None:
+        """Ask the policy, and record what it says, unless it says the same again of the same view of the queue."""
         from ..resize.decide import decide
         from ..resize.explain import decision_to_json
         from ..resize.policy import load_policy
@@ -141,10 +149,15 @@ class Changes:
 
         if self.policy is None:
             self.policy = load_policy(self.options.policy, dict(self.options.policy_options))
+        if self._foresight is None:
+            from .foresight import Foresight
+
+            self._foresight = Foresight(self.account.run, self.options, clock=self.account.clock)
         run = run_view(
             self.account.clock(), self.options, self.account.history, app, self.place.allocation,
             self.successors.current, since=self.since, in_place=self.place.in_place,
         )  # fmt: skip
+        run = self._foresight.completed(run, self.account.history)
         try:
             decision = decide(run, view, self.policy)
         except Exception as error:  # a user's own policy may raise anything; the run goes on
@@ -152,6 +165,11 @@ class Changes:
             self.console.warn(f"the policy {self.options.policy} failed, staying at {app.nodes} nodes: {error!r}")
             self._not_before = self.account.clock() + self.options.query_interval
             return None
+        self._again = math.inf if decision.again is None else self.account.clock() + max(0.5, decision.again)
+        said = (decision.action, decision.nodes, decision.reason)
+        if not new_view and decision.action == "stay" and self._said is not None and said[:2] == self._said[:2]:
+            return decision
+        self._said = said
         self.account.record(
             "decided", step=run.step, decision=decision_to_json(decision), run=run_to_json(run),
             cluster=cluster_to_json(view),
@@ -163,12 +181,12 @@ class Changes:
         if decision.action == "cancel":
             self.successors.cancel(decision.reason)
         elif decision.action in ("shrink", "expand"):
-            self._change(app, decision.nodes, f"policy {decision.policy}", decision.reason)
+            self._change(app, decision.nodes, f"policy {decision.policy}", decision.reason, decision.limit)
 
     # -- the roads
 
-    def _change(self, app: Application, nodes: int, by: str, reason: str) -> bool:
-        """Go to another size; False when that is not possible now."""
+    def _change(self, app: Application, nodes: int, by: str, reason: str, limit: float | None = None) -> bool:
+        """Go to another size; False when that is not possible now. ``limit`` is a time limit for a successor."""
         if self.place.in_place or (nodes < app.nodes and not self.place.shrink_refused):
             self.successors.cancel(f"shrinking instead: {reason}")
             self.leave(app, Plan("in place", nodes, by, reason, "expand" if nodes > app.nodes else "shrink"))
@@ -182,7 +200,7 @@ class Changes:
             return False
         if self._must_chain(app.nodes, nodes):
             return self._leave_before(app, nodes, by, reason, "expand")
-        return self.successors.submit(self.account.number, (nodes, nodes), by=by, reason=reason)
+        return self.successors.submit(self.account.number, (nodes, nodes), by=by, reason=reason, limit=limit)
 
     def _must_chain(self, held: int, nodes: int) -> bool:
         view = self.watcher.view

@@ -21,19 +21,26 @@ class Place:
 
     Attributes
     ----------
-    shrink_refused
-        Whether nodes could not be given back: every other size then needs a successor.
+    allocation
+        What is held, as far as it is known.
     """
 
     def __init__(self, account: Account, options: RunOptions, engine: Engine, console: Console) -> None:
         self.account, self.options, self.engine, self.console = account, options, engine, console
         self.allocation: Allocation = engine.allocation()
-        self.shrink_refused = False
+        self._refused = False
+        self.used = len(self.allocation.nodes)
+        """Nodes that ranks run on."""
 
     @property
     def in_place(self) -> bool:
         """Whether growth is possible here."""
         return not self.engine.can_submit
+
+    @property
+    def shrink_refused(self) -> bool:
+        """Whether nodes can't be given back, by what is known: every other size then needs a successor."""
+        return self._refused or self.engine.no_shrink is not None
 
     @property
     def job(self) -> str | None:
@@ -77,6 +84,16 @@ class Place:
             raise EngineError(f"the run takes {self.options.sizes[0]} nodes at least, but only {held} can be had here")
         return fitting[-1]
 
+    def usable(self, nodes: int) -> int:
+        """Return the size to start with when ``nodes`` is wanted: all that is held where nodes can't be given back."""
+        held = len(self.allocation.nodes)
+        return self.largest(held) if self.shrink_refused or held < nodes else nodes
+
+    @property
+    def idle(self) -> int:
+        """Nodes held beyond those that the ranks were started on, which a later try may give back."""
+        return 0 if self.shrink_refused else len(self.allocation.nodes) - self.used
+
     def fit(self, nodes: int) -> None:
         """Hold the nodes that are used and no more, where the engine allows it."""
         before = len(self.allocation.nodes)
@@ -85,7 +102,7 @@ class Place:
         try:
             self.allocation = self.engine.resize_in_place(self.allocation, nodes)
         except ShrinkRefused as error:
-            self.shrink_refused = True
+            self._refused = True
             self.account.record("failed", what=f"{before} to {nodes} nodes in place was refused: {error}")
             self.console.warn(f"can't go from {before} to {nodes} nodes in place: {error}")
         except EngineError as error:
@@ -108,6 +125,7 @@ class Place:
         # What can't be given back stays idle.
         used = dataclasses.replace(held, nodes=held.nodes[:nodes])
         ranks = nodes * used.tasks_per_node
+        self.used = nodes
         account.launched = True
         account.record(
             "launched", token=account.token, job=used.job, nodes=nodes, hosts=list(used.nodes), ranks=ranks, cause=cause

@@ -84,7 +84,9 @@ class Supervisor:
             self.console.say(f"a successor is about already: job {pending.job or 'unknown'}")
         with self.interrupts:
             try:
-                return self._generations(Next(self.place.first_size(nodes), cause))
+                status = self._generations(Next(self.place.first_size(nodes), cause))
+                self._learn()
+                return status
             except Fenced:
                 self.console.warn("another launcher has taken over the run: this one ends")
                 return exits.FENCED
@@ -92,12 +94,22 @@ class Supervisor:
                 if self.app is not None:
                     self.app.kill("the launcher ends")
 
+    def _learn(self) -> None:
+        """Let the next run of the program know what this one taught, if it has ended and nobody is in a hurry."""
+        if not self.options.learn or self.interrupts.count:
+            return
+        from .learning import learn_apart
+
+        problem = learn_apart(self.run_dir.folder)
+        if problem is not None:
+            self.console.detail(f"nothing was learnt from this run: {problem}")
+
     def _generations(self, step: Next | End) -> int:
         while isinstance(step, Next):
             if self.account.launched:
                 self.account.next_generation(self.place.job)
             self.place.fit(step.nodes)
-            nodes = min(step.nodes, len(self.place.allocation.nodes))
+            nodes = self.place.usable(step.nodes)
             last = self.account.history.last
             self.changes.begin(changed=last is None or last.nodes != nodes)
             self._told_computing = False
