@@ -102,7 +102,7 @@ class Pool:
 
 
 class DirectOutput:
-    """Writes pieces, large ones in a thread of their own while the next is put together."""
+    """Writes pieces; those that come from an exchange in a thread of their own, while the next are exchanged."""
 
     def __init__(self, path: Path, offsets: Sequence[int]) -> None:
         self._path, self._offsets = path, offsets
@@ -121,10 +121,14 @@ class DirectOutput:
     def take(self, size: int) -> Bytes:
         return self._pool.take(size)
 
-    def write(self, array: int, begin: int, data: Bytes) -> None:
+    def write(self, array: int, begin: int, data: Bytes, *, later: bool = False) -> None:
         offset = self._offsets[array] + begin
         if not self._pool.owns(data):
             self._put(offset, data)
+            return
+        if not later:
+            self._put(offset, data)
+            self._pool.give_back(data)
             return
         self._pool.lend()
         self._writes.append(self._thread.submit(self._put_and_give_back, offset, data))

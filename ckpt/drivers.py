@@ -25,8 +25,11 @@ class Output(Protocol):
     def take(self, size: int) -> Bytes:
         """Return memory to put a piece together in; given back by `write`."""
 
-    def write(self, array: int, begin: int, data: Bytes) -> None:
-        """Write bytes of an array, from its byte ``begin`` on; may go on in the background."""
+    def write(self, array: int, begin: int, data: Bytes, *, later: bool = False) -> None:
+        """Write bytes of an array, from its byte ``begin`` on.
+
+        With ``later`` it may go on in the background; ``data`` is then from `take`.
+        """
 
     def finish(self) -> None:
         """Wait until all is written and durable. Raises what went wrong in the background."""

@@ -48,7 +48,7 @@ class MpioFile:
     def take(self, size: int) -> Bytes:
         return np.empty(size, np.uint8)
 
-    def write(self, array: int, begin: int, data: Bytes) -> None:
+    def write(self, array: int, begin: int, data: Bytes, *, later: bool = False) -> None:
         for dataset, kind, memory, place, part in self._transfers(array, begin, data):
             dataset.write(memory, place, part, mtype=kind)
 

@@ -69,7 +69,7 @@ def save_pieces(
             with trouble:
                 if output is not None:
                     digests[first[array] + piece] = digest(data)
-                    output.write(array, piece * plans[array].per_piece * plans[array].itemsize, data)
+                    output.write(array, piece * plans[array].per_piece * plans[array].itemsize, data, later=True)
     with trouble:
         for array, (each, its) in enumerate(zip(held, plans, strict=True)):
             if output is None:
@@ -316,8 +316,33 @@ def load_pieces(group: Group, which: Sequence[int], held: Sequence[Held], reader
     _load_own(group, which, held, plans, reader)
     _load_everywhere(group, which, held, plans, reader)
     schedule = rounds(plans, group.size)
+    reads: Reads = []
     for number in range(len(schedule)):
-        _scatter_round(group, which, held, plans, schedule, number, reader, trouble)
+        # The next round is read while this one is exchanged.
+        reads = reads or _start_round(group.rank, which, plans, schedule, number, reader)
+        ahead = _start_round(group.rank, which, plans, schedule, number + 1, reader)
+        _scatter_round(group, held, plans, schedule, number, reads, trouble)
+        reads = ahead
+
+
+Reads = list[tuple[int, int, Bytes, Callable[[], None]]]
+
+
+def _start_round(
+    rank: int, which: Sequence[int], plans: Sequence[ArrayPlan], schedule: Rounds, number: int, reader: Reader
+) -> Reads:
+    """Begin to read the pieces that this rank owns in a round; nothing after the last one."""
+    if number >= len(schedule):
+        return []
+    reads: Reads = []
+    here = slice(schedule.starts[number], schedule.starts[number + 1])
+    mine = schedule.owner[here] == rank
+    for array, piece in zip(schedule.array[here][mine].tolist(), schedule.piece[here][mine].tolist(), strict=True):
+        its = plans[array]
+        lo, hi = its.span(piece)
+        data = np.empty((hi - lo) * its.itemsize, np.uint8)
+        reads.append((array, piece, data, reader.start(which[array], its, piece, data)))
+    return reads
 
 
 def _load_own(
@@ -348,9 +373,13 @@ def _load_own(
 def _deliver(data: Bytes, each: Held, its: ArrayPlan, piece: int) -> None:
     elements = data.view(carrier(its.itemsize))
     for first, shape, index, overlap in cuts(its, piece, each.parts(each.rank)):
-        part = np.empty(overlap.shape, elements.dtype)
-        get(elements[first : first + math.prod(shape)].reshape(shape), overlap.inside, part)
-        each.fill(index, overlap, part)
+        box = elements[first : first + math.prod(shape)].reshape(shape)
+        if all(isinstance(where, slice) for where in overlap.inside):
+            each.fill(index, overlap, box[overlap.inside])
+        else:
+            part = np.empty(overlap.shape, elements.dtype)
+            get(box, overlap.inside, part)
+            each.fill(index, overlap, part)
 
 
 def _load_everywhere(
@@ -368,21 +397,14 @@ def _load_everywhere(
 
 def _scatter_round(
     group: Group,
-    which: Sequence[int],
     held: Sequence[Held],
     plans: Sequence[ArrayPlan],
     schedule: Rounds,
     number: int,
-    reader: Reader,
+    reads: Reads,
     trouble: Trouble,
 ) -> None:
     mine, candidates = _entries(held, schedule, number, group.rank)
-    reads = []
-    for array, piece in mine:
-        its = plans[array]
-        lo, hi = its.span(piece)
-        data = np.empty((hi - lo) * its.itemsize, np.uint8)
-        reads.append((array, piece, data, reader.start(which[array], its, piece, data)))
     asked = _ask_for_rows(group, held, plans, mine, candidates, trouble)
     incoming: dict[int, list[tuple[Held, int, Cut]]] = {}
     with trouble:
