@@ -63,6 +63,7 @@ class Run:
         self._inhibited_steps = 0
         self._told = Order()
         self._phase: str | None = None
+        self._phase_step = 0
         self._due = 0
         self._checks = False
         self._order: Order | None = None
@@ -397,6 +398,10 @@ class Run:
             return
         self._phase = name
         if self._link:
+            # What comes now is measured apart from what was before, where phases last for several steps.
+            if self.step - self._phase_step > 1:
+                self._cadence.left(self._loops.here, time.monotonic())
+            self._phase_step = self.step
             self._link.update(phase=name, step=self.step)
             self._link.event("phase", phase=name, step=self.step)
 

@@ -69,6 +69,5 @@ def key_for(
 def key_of(sources: Sources, machine: str = "") -> Key:
     """Return the key of a run that was read."""
     command = sources.options.command if sources.options is not None else ()
-    created = next((each for each in sources.events if each.get("event") == "created"), {})
-    chosen = created.get("input_class")
-    return key_for(command, machine or str(created.get("machine", "")), sources.events, str(chosen) if chosen else None)
+    chosen = sources.options.input_class if sources.options is not None else None
+    return key_for(command, machine, sources.events, chosen)

@@ -41,6 +41,8 @@ class RunOptions:
     max_generations: int = 1000
     after_handover: str = "cancel"
     telemetry: bool = True
+    learn: bool = True
+    input_class: str | None = None
     app: Mapping[str, Any] | None = None
     """Description of a program that writes restart files of its own, see `.foreign`."""
 

@@ -115,7 +115,7 @@ def with_phases(timeline: Timeline, events: Sequence[Mapping[str, Any]]) -> tupl
     held = [Held(start, end, nodes) for start, end, nodes, _ in timeline.computing if end > start]
     notes: tuple[str, ...] = ()
     try:
-        found = find_phases(signals, held, declared)
+        found = find_phases(signals, held, declared, split=False)
     except PhasesError as error:
         found = find_phases(Signals(np.zeros(0), {}), held, declared)
         notes = (f"phases were not looked for, only those that the program declared are told: {error}",)

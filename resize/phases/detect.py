@@ -35,12 +35,17 @@ class Held:
 
 
 def find_phases(
-    signals: Signals, held: Sequence[Held], declared: Iterable[Declared] = (), least: int = LEAST
+    signals: Signals,
+    held: Sequence[Held],
+    declared: Iterable[Declared] = (),
+    least: int = LEAST,
+    *,
+    split: bool = True,
 ) -> tuple[Stretch, ...]:
     """Return the phases of a run, in order of time.
 
-    What the program declared is kept. Changes that were found besides split it, where they are not the
-    declared ones again. Each size is looked at for itself: a change of size is no change of phase.
+    What the program declared is kept; where it declared nothing, changes are looked for. Each size is looked at for
+    itself: a change of size is no change of phase.
 
     Parameters
     ----------
@@ -48,6 +53,8 @@ def find_phases(
         Per node, or as shares of what was held, so that they can be compared between sizes.
     held
         In order of time.
+    split
+        Whether changes that were found inside a declared phase split it, where they are not its ends again.
 
     Raises
     ------
@@ -57,17 +64,18 @@ def find_phases(
     names = sorted(declared, key=lambda each: each.start)
     found: list[Stretch] = []
     for each in held:
-        found.extend(_within(signals.cut(each.start, each.end), each, names, least))
+        found.extend(_within(signals.cut(each.start, each.end), each, names, least, split))
     floors = {name: signals.floor(name) for name in signals.values}
     return _joined(recognise(found, floors))
 
 
-def _within(part: Signals, held: Held, declared: Sequence[Declared], least: int) -> list[Stretch]:
+def _within(part: Signals, held: Held, declared: Sequence[Declared], least: int, split: bool) -> list[Stretch]:
     edges = sorted({held.start, held.end, *_declared_edges(held, declared)})
     near = NEAR * part.period
     shares = dict.fromkeys(edges, 1.0)
     for change in find_changes(part, least):
-        if all(abs(change.time - edge) > near for edge in edges):
+        inside = any(each.start <= change.time < each.end for each in declared)
+        if (split or not inside) and all(abs(change.time - edge) > near for edge in edges):
             shares[change.time] = change.confidence
     times = sorted(shares)
     found = []

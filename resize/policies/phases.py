@@ -32,7 +32,7 @@ class Phases:
     """Plans a size for each phase to come, and asks ahead by what it takes to have it.
 
     With the speeds of each phase at each size (measured in this run or in earlier ones), and the order and lengths
-    of the phases from earlier runs, it takes the plan with the fewest node-hours that is not slower than the size
+    of the phases from earlier runs, it takes the plan with the fewest node-hours that is not much slower than the size
     the run began with, or the fastest that costs no more node-hours. What was gained or lost so far counts. A phase
     of which only one size is known keeps to sizes that the ``queue`` policy chooses, until two are known; so does
     a program of which nothing is known.
@@ -52,7 +52,7 @@ class Phases:
     """
 
     aim: Literal["hours", "time"] = "hours"
-    slower: float = 1.0
+    slower: float = 1.05
     more: float = 1.0
     trust: float = 0.2
     least_gain: float = 0.02

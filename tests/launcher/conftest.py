@@ -56,6 +56,7 @@ class Bench:
             "OMPI_ALLOW_RUN_AS_ROOT": "1",
             "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
             "DMR_CHECK_INTERVAL": "0.02",
+            "DMR_MODEL_DIR": str(self.folder / "models"),
             **extra,
         }
 
@@ -161,7 +162,11 @@ class SlurmBench(Bench):
         return self.sbatch(*sbatch, str(script), kill_at=kill_at)
 
     def sbatch(self, *args: str, kill_at: str = "") -> str:
-        env = {"PATH": f"{BIN}:{self.cluster.env['PATH']}", "DMR_CHECK_INTERVAL": "0.02"}
+        env = {
+            "PATH": f"{BIN}:{self.cluster.env['PATH']}",
+            "DMR_CHECK_INTERVAL": "0.02",
+            "DMR_MODEL_DIR": str(self.folder / "models"),
+        }
         if kill_at:
             env["DMR_TEST_KILL_AT"] = kill_at
         argv = ["sbatch", "--parsable", "--time=10", "--ntasks-per-node=1", "--output=out-%j.txt", *args]

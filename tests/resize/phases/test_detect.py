@@ -129,6 +129,10 @@ def test_declared_phases_are_kept_and_found_ones_split_them() -> None:
     assert [(each.label, round(each.start)) for each in found] == [
         ("all/1", 0), ("all/2", 60), ("rest/1", 119), ("rest/2", 180), ("rest/1", 240)
     ]  # fmt: skip
+    found = find_phases(signals, [Held(0, 300, 2)], [Declared("all", 0, 119)], split=False)
+    assert [(each.label, round(each.start)) for each in found] == [
+        ("all", 0), ("phase 1", 119), ("phase 2", 180), ("phase 1", 240)
+    ]  # fmt: skip
     found = find_phases(signals.cut(0, 60), [Held(0, 60, 2)], declared[:1])
     assert [(each.label, each.name) for each in found] == [("compute", "compute")]
 

@@ -38,7 +38,7 @@ def cluster(idle: int = 24, jobs: tuple[JobView, ...] = ()) -> ClusterView:
     return ClusterView(1000.0, 32, idle, (JobView("1", "running", 8, end=1e5), *jobs))
 
 
-POLICY = Phases(rules=Rules(dwell=0.0))
+POLICY = Phases(slower=1.0, rules=Rules(dwell=0.0))
 
 
 def test_the_present_phase_gets_what_the_plan_says() -> None:

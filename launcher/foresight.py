@@ -1,0 +1,103 @@
+"""What earlier runs of the program taught, for the decisions about this one; and the phases that it had so far.
+
+Read once, when the first decision is made. Where there is nothing to read, or it can't be read, decisions are made
+without.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ..resize.phases.knowledge import Entry, Occurrence, repeated
+from ..resize.view import Ahead, RunView
+from .history import History
+from .model_key import key_for
+from .model_store import ModelStore
+from .options import RunOptions
+from .rundir import RunDir
+from .telemetry.sampler import machine_name
+
+
+class Foresight:
+    """What is known of the program.
+
+    Parameters
+    ----------
+    run, options
+        The run, and what it was asked to be.
+    """
+
+    def __init__(
+        self,
+        run: RunDir,
+        options: RunOptions,
+        *,
+        store: ModelStore | None = None,
+        environ: Mapping[str, str] = os.environ,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._clock = clock
+        events: list[dict[str, Any]] = []
+        with contextlib.suppress(OSError):
+            events = run.events()
+        key = key_for(options.command, machine_name(environ), events, options.input_class)
+        book, damaged = (store or ModelStore.default()).read()
+        found = book.nearest(key)
+        self.entry: Entry | None = None
+        self.caveats: tuple[str, ...] = tuple(f"passed over: {each}" for each in damaged)
+        if found is not None:
+            self.entry, why = found
+            self.caveats += why
+        self._order: list[Occurrence] = []
+        for event in events:
+            if event.get("event") == "phase":
+                self.note(event.get("phase"), int(event.get("step", 0)))
+
+    def note(self, phase: str | None, step: int) -> None:
+        """Take note of the phase that the program is in."""
+        last = self._order[-1] if self._order else None
+        if last is not None and step >= last.start:
+            self._order[-1] = dataclasses.replace(last, end=max(last.start, step))
+        if phase is None or (last is not None and (last.phase == phase or step < last.start)):
+            return
+        self._order.append(Occurrence(phase, step, step))
+
+    @property
+    def since(self) -> int | None:
+        """Step at which the present phase began, as far as known."""
+        return self._order[-1].start if self._order else None
+
+    def ahead(self, step: int, steps: int | None, phase: str | None) -> tuple[Ahead, ...]:
+        """Return the present phase and those to come: as this run repeats itself, else as earlier runs had them."""
+        found: tuple[Ahead, ...] = ()
+        if phase is not None and self._order and self._order[-1].phase == phase and steps is not None:
+            found = repeated(self._order, step, steps)
+        if not found and self.entry is not None:
+            found = self.entry.outlook(step, phase, self._clock(), self.since)
+        if steps is None:
+            return found
+        return tuple(dataclasses.replace(each, end=min(each.end, steps)) for each in found if each.start < steps)
+
+    def completed(self, view: RunView, history: History) -> RunView:
+        """Return the view with what is known from before."""
+        self.note(view.phase, view.step)
+        ahead = self.ahead(view.step, view.steps, view.phase)
+        first = history.generations[0] if history.generations else None
+        fields: dict[str, Any] = {
+            "ahead": ahead,
+            "caveats": self.caveats,
+            "first_nodes": first.nodes if first is not None else None,
+            "started": view.started if view.started is not None else first.start if first is not None else None,
+        }
+        if view.phase is None and ahead:
+            fields["phase"] = ahead[0].phase  # nobody declared it: as earlier runs were found to be
+        if self.entry is not None:
+            fields["earlier"] = view.earlier or self.entry.rates()
+            fields["waits"] = view.waits or tuple(each for run in self.entry.runs for each in run.waits)
+            fields["resize_costs"] = view.resize_costs or tuple(each for run in self.entry.runs for each in run.costs)
+        return dataclasses.replace(view, **fields)
