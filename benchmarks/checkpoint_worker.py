@@ -63,7 +63,11 @@ class Bench:
         os.close(handle)
 
     def save_write_at_all(self) -> None:
-        file = MPI.File.Open(WORLD, str(self.folder / "at-all"), MPI.MODE_CREATE | MPI.MODE_WRONLY)
+        path = self.folder / "at-all"
+        if WORLD.rank == 0:
+            path.unlink(missing_ok=True)
+        WORLD.Barrier()
+        file = MPI.File.Open(WORLD, str(path), MPI.MODE_CREATE | MPI.MODE_WRONLY)
         file.Write_at_all(WORLD.rank * self.local.nbytes, self.local.reshape(-1).view(np.uint8))
         file.Sync()
         file.Close()
@@ -100,9 +104,19 @@ class Bench:
             self.stores[name] = Store(self.fresh(name), WORLD, keep=1, **options)
         return self.stores[name]
 
-    def save_ours(self, name: str, **options: Any) -> float:
+    def save_ours(self, name: str, **options: Any) -> None:
         self.step += 1
-        return self.store(name, **options).save(self.step, {"u": ArrayItem(self.local, Block(), self.shape)}).seconds
+        self.store(name, **options).save(self.step, {"u": ArrayItem(self.local, Block(), self.shape)})
+
+    def save_later(self) -> float:
+        """Return how long the program is held up."""
+        store = self.store("later")
+        store.wait()
+        self.step += 1
+        WORLD.Barrier()
+        begin = time.perf_counter()
+        store.save_later(self.step, {"u": ArrayItem(self.local, Block(), self.shape)})
+        return time.perf_counter() - begin
 
     def load_ours(self, name: str) -> None:
         loaded = self.store(name).load_newest()
@@ -126,7 +140,9 @@ def timed(way: Way) -> float:
     """Return how long the slowest rank takes."""
     WORLD.Barrier()
     begin = time.perf_counter()
-    way()
+    own = way()
+    if own is not None:
+        return float(WORLD.allreduce(own, MPI.MAX))
     WORLD.Barrier()
     return time.perf_counter() - begin
 
@@ -164,6 +180,8 @@ def ways(bench: Bench, mib: int) -> dict[str, Way]:
     found["load files cold"] = bench.load_files
     found["load direct cold"] = lambda: bench.load_ours("direct")
     found["memcpy"] = bench.memcpy
+    found["async stall"] = bench.save_later
+    found["save direct, new files"] = lambda: bench.save_ours("new files", recycle=False)
     return found
 
 
@@ -270,6 +288,8 @@ def main() -> None:
             elif name.startswith("load "):
                 way()  # into the page cache, which unbuffered writes go around
             seconds = timed(way)
+            if name == "async stall":
+                bench.store("later").wait()
             if number >= 0:
                 times[name].append(seconds)
     state = bench.local.nbytes

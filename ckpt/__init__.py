@@ -20,18 +20,21 @@ from .errors import (
 )
 from .groups import AnyItem, ParticlesItem, PerRankItem, RaggedItem, StreamItem
 from .indices import Indices
+from .interval import Automatic, EverySeconds, EverySteps, Interval, Moment, daly, young
 from .irregular import Boxes, Counts
 from .items import ArrayItem, ArraySpec, CheckpointInfo, RngItem, Saved, ValueItem
 from .layout import Block, Layout, Replicated
 from .load import Loaded, describe_difference
 from .reader import CheckpointFile, Problem, open
 from .regroup import ParticlesPart, RaggedPart
+from .retention import KeepBest, KeepEverySeconds, KeepEverySteps, KeepLast, Retention
 from .store import Store
 
 __all__ = [
     "AnyItem",
     "ArrayItem",
     "ArraySpec",
+    "Automatic",
     "Block",
     "BlockCyclic",
     "Box",
@@ -41,11 +44,19 @@ __all__ = [
     "CheckpointInfo",
     "Counts",
     "Damaged",
+    "EverySeconds",
+    "EverySteps",
     "Fenced",
     "Indices",
+    "Interval",
+    "KeepBest",
+    "KeepEverySeconds",
+    "KeepEverySteps",
+    "KeepLast",
     "Layout",
     "Loaded",
     "Mismatch",
+    "Moment",
     "ParticlesItem",
     "ParticlesPart",
     "PerRankItem",
@@ -53,6 +64,7 @@ __all__ = [
     "RaggedItem",
     "RaggedPart",
     "Replicated",
+    "Retention",
     "RngItem",
     "Saved",
     "State",
@@ -63,6 +75,8 @@ __all__ = [
     "Unsupported",
     "ValueItem",
     "Writer",
+    "daly",
     "describe_difference",
     "open",
+    "young",
 ]

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from .errors import Fenced, StorageError
 from .items import CheckpointInfo
+from .retention import Retention
 
 NAME = re.compile(r"step-(\d{12,})-g(\d{4,})\.h5")
 OWN_STAGING = re.compile(r"\.staging-own-(.+)-(\d+)-(\d+)-[0-9a-f]{8}")
@@ -233,17 +234,20 @@ def sync_file(path: Path) -> None:
         os.close(handle)
 
 
-def prune(folder: Path, keep: int, staging: Staging | None = None) -> list[Path]:
-    """Remove all good checkpoints but the newest ``keep``; return what was removed. Bad ones stay for inspection.
+def prune(folder: Path, keep: Retention, staging: Staging | None = None) -> list[Path]:
+    """Remove the good checkpoints that a rule does not keep; return what was removed. Bad ones stay for inspection.
 
     Parameters
     ----------
+    keep
+        The rule; the newest good one stays in any case.
     staging
         Where to keep one of the removed files to write the next checkpoint over it; None to keep none.
     """
-    good = [each.path for each in listing(folder) if each.bad is None]
+    good = [each for each in listing(folder) if each.bad is None]
+    stay = keep.chosen(good)
     removed = []
-    for path in good[max(keep, 1) :]:
+    for path in [each.path for each in good[1:] if each.path not in stay]:
         with contextlib.suppress(OSError):
             if staging is None or not staging.keep_spare(path):
                 path.unlink()

@@ -38,6 +38,10 @@ class Group:
         self.rank: int = 0 if comm is None else comm.rank
         self.size: int = 1 if comm is None else comm.size
 
+    def duplicate(self) -> Group:
+        """Return a group of the same ranks with a communicator of its own. Collective."""
+        return Group(self.comm)
+
     def free(self) -> None:
         """Free the communicator. Collective."""
         if self.comm is not None:

@@ -21,6 +21,7 @@ from .group import Group
 from .held import Held
 from .items import Saved
 from .manifest import Manifest, seal
+from .retention import Retention
 from .transfer import Trouble, save_pieces
 from .watchdog import Watchdog
 
@@ -36,7 +37,7 @@ class SaveJob:
     group: Group
     staging: Staging
     driver: Literal["mpio", "direct"]
-    keep: int
+    keep: Retention
     recycle: bool
     watchdog: Watchdog
 

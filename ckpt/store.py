@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
 import os
@@ -12,10 +13,12 @@ from typing import Any
 from .commit import Staging, Writer, listing, mark_bad, own_staging
 from .describe import State
 from .drivers import DriverName, choose
-from .errors import CheckpointError, Damaged, Mismatch
+from .errors import CheckpointError, Damaged, Mismatch, Unsupported
 from .group import Group
 from .items import CheckpointInfo, Saved
+from .later import Background, Snapshot, check_threads
 from .load import Layouts, Loaded, load
+from .retention import KeepLast, Retention
 from .save import SaveJob
 from .watchdog import Watchdog
 
@@ -36,7 +39,7 @@ class Store:
         ``direct``: every rank writes at its own offsets in the file. ``mpio``: parallel HDF5. ``auto``: ``direct``.
         Both write the same bytes.
     keep
-        How many good checkpoints stay, at least 1.
+        How many good checkpoints stay, at least 1, or a rule such as ``KeepLast(2) | KeepEverySteps(1000)``.
     recycle
         Write new checkpoints over a file that is not kept any more, which is twice as fast as a new file; it takes the
         space of one checkpoint more between saves. A file that is open in another program or has a second link is
@@ -59,17 +62,20 @@ class Store:
         comm: Any = None,
         *,
         driver: DriverName = "auto",
-        keep: int = 2,
+        keep: int | Retention = 2,
         recycle: bool = True,
         writer: Writer | None = None,
         deadline: float = 60.0,
     ) -> None:
         self.folder = Path(folder).absolute()
-        self.keep, self.recycle, self.writer, self.deadline = keep, recycle, writer, deadline
+        self.keep = KeepLast(keep) if isinstance(keep, int) else keep
+        self.recycle, self.writer, self.deadline = recycle, writer, deadline
         self._group = Group(comm)
         self._watchdog = Watchdog(self._group.comm, self._group.rank)
         path = own_staging(self.folder) if writer is None else Path(writer.staging)
         self._staging = Staging(self.folder, writer, Path(os.fsdecode(self._group.bcast(os.fsencode(path)))))
+        self._background, self._snapshot = Background(), Snapshot()
+        self._behind: tuple[Group, Watchdog] | None = None
         error: CheckpointError | None = None
         try:
             self.driver = choose(driver)
@@ -78,8 +84,24 @@ class Store:
         self._group.agree(error, "choosing a driver")
 
     def close(self) -> None:
-        """Free the communicator, and remove what is left in staging. Collective."""
+        """Wait for a save in the background, free the communicator, remove what is left in staging. Collective.
+
+        Raises
+        ------
+        CheckpointError
+            What went wrong in the save in the background; the store is closed all the same.
+        """
+        try:
+            self.wait()
+        finally:
+            self._release()
+
+    def _release(self) -> None:
         self._watchdog.close()
+        if self._behind is not None:
+            self._behind[1].close()
+            self._behind[0].free()
+            self._behind = None
         if self._group.rank == 0:
             self._staging.close()
         self._group.free()
@@ -114,9 +136,64 @@ class Store:
         Fenced
             When a later generation has taken over.
         """
-        job = SaveJob(self.folder, self._group, self._staging, self.driver, self.keep, self.recycle, self._watchdog)
+        self.wait()
         with self._watchdog.watch(f"saving step {step} in {self.folder}", self.deadline):
-            return job.run(int(step), items, info)
+            return self._job(self._group, self._watchdog).run(int(step), items, info)
+
+    def _job(self, group: Group, watchdog: Watchdog) -> SaveJob:
+        return SaveJob(self.folder, group, self._staging, self.driver, self.keep, self.recycle, watchdog)
+
+    def save_later(self, step: int, items: State, info: Any = None) -> None:
+        """Save a state in the background; returns when it has been copied in memory. Collective.
+
+        One save at a time: the one before is waited for first, and what went wrong in it is raised here. `wait`,
+        `close` and the next `save` or `load` wait too. The copy takes as much memory as the state, and stays for the
+        next one.
+
+        Parameters
+        ----------
+        step, items, info
+            As for `save`.
+
+        Raises
+        ------
+        Unsupported
+            When MPI does not let two threads communicate, or with the driver ``mpio``.
+        CheckpointError
+            What went wrong in the save before.
+        """
+        self.wait()
+        error: Exception | None = None
+        snapshot: State = {}
+        try:
+            check_threads(self._group.size)
+            if self.driver == "mpio":
+                raise Unsupported("the driver 'mpio' can't save in the background: use the driver 'direct'")
+            snapshot = self._snapshot.take(items)
+            info = copy.deepcopy(info)
+        except Exception as problem:
+            error = problem
+        with self._watchdog.watch(f"copying step {step} to save it", self.deadline):
+            self._group.agree(error, "copying the state")
+            if self._behind is None:
+                group = self._group.duplicate()
+                self._behind = group, Watchdog(group.comm, group.rank)
+        self._background.start(self._job(*self._behind), int(step), snapshot, info, self.deadline)
+
+    @property
+    def saving(self) -> bool:
+        """Whether a save in the background is under way on this rank. Not collective."""
+        return self._background.busy
+
+    def wait(self) -> Saved | None:
+        """Wait for the save in the background; return it, None when there was none. Collective when there was one.
+
+        Raises
+        ------
+        CheckpointError
+            What went wrong in it, alike on every rank.
+        """
+        return self._background.wait()
 
     def load_newest(self, layouts: Layouts | None = None) -> Loaded | None:
         """Load the newest good checkpoint, None when there is none at all. Collective.
@@ -137,6 +214,7 @@ class Store:
         CheckpointError
             When files can't be read, or a program of a later version wrote them.
         """
+        self.wait()
         with self._watchdog.watch(f"looking for checkpoints in {self.folder}", self.deadline):
             text = b""
             error: BaseException | None = None
@@ -188,6 +266,7 @@ class Store:
         Mismatch
             When there is no such step or array.
         """
+        self.wait()
         path = Path(which) if not isinstance(which, int) else self._find(which)
         return load(path, arrays, layouts, self._group, self._watchdog, self.deadline, self.driver)
 

@@ -1,0 +1,130 @@
+"""Saving in the background: a copy of the state in memory, written while the program computes on."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from . import dtypes, rng, values
+from .describe import State
+from .errors import Unsupported
+from .groups import AnyItem, ParticlesItem, PerRankItem, RaggedItem
+from .items import ArrayItem, RngItem, Saved, ValueItem
+from .save import SaveJob
+
+Array = npt.NDArray[Any]
+
+
+class Snapshot:
+    """Copies of states, each in the memory of the one before: to get new memory costs more than the copy."""
+
+    def __init__(self) -> None:
+        self._memory: dict[str, Array] = {}
+        self._used: set[str] = set()
+
+    def take(self, items: State) -> dict[str, AnyItem]:
+        """Return a copy of a state that has nothing in common with it."""
+        self._used = set()
+        found = {name: self._item(name, item) for name, item in items.items()}
+        for name in set(self._memory) - self._used:
+            del self._memory[name]
+        return found
+
+    def _item(self, name: str, item: AnyItem) -> AnyItem:
+        if isinstance(item, ArrayItem):
+            return replace(item, local=self._array(name, item.local))
+        if isinstance(item, ValueItem):
+            values.encode(item.value, f"value {name!r}")
+            return ValueItem(copy.deepcopy(item.value))
+        if isinstance(item, RngItem):
+            return RngItem(rng.generator_from(rng.state_of(item.generator, name)))
+        if isinstance(item, RaggedItem):
+            return RaggedItem(self._array(f"{name}:counts", item.counts), self._array(f"{name}:values", item.values))
+        if isinstance(item, ParticlesItem):
+            columns: Mapping[str, Array] = {
+                key: self._array(f"{name}:{key}", each) for key, each in item.columns.items()
+            }
+            return ParticlesItem(self._array(f"{name}:id", item.ids), columns)
+        if isinstance(item, PerRankItem):
+            return replace(item, local=self._array(name, item.local))
+        return replace(item, generator=rng.generator_from(rng.state_of(item.generator, name)))
+
+    def _array(self, name: str, source: Array) -> Array:
+        dtypes.check(source, name)
+        memory = self._memory.get(name)
+        if memory is None or memory.shape != source.shape or memory.dtype != source.dtype:
+            memory = self._memory[name] = np.empty(source.shape, source.dtype)
+        self._used.add(name)
+        if source.dtype.itemsize:
+            # As opaque bytes, since NumPy's own copy of a struct leaves its padding behind.
+            opaque = np.dtype(f"V{source.dtype.itemsize}") if source.dtype.kind == "V" else source.dtype
+            np.copyto(memory.view(opaque), source.view(opaque))
+        return memory
+
+
+class Background:
+    """One save at a time in a thread of its own."""
+
+    def __init__(self) -> None:
+        self._thread: threading.Thread | None = None
+        self._saved: Saved | None = None
+        self._error: BaseException | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether a save is under way on this rank."""
+        return self._thread is not None and self._thread.is_alive()
+
+    @property
+    def pending(self) -> bool:
+        """Whether a save was started whose outcome nobody has asked for."""
+        return self._thread is not None
+
+    def start(self, job: SaveJob, step: int, items: State, info: Any, deadline: float) -> None:
+        """Begin a save. The one before has been waited for."""
+
+        def run() -> None:
+            try:
+                with job.watchdog.watch(f"saving step {step} in {job.folder} in the background", deadline):
+                    self._saved = job.run(step, items, info)
+            except BaseException as error:
+                self._error = error
+
+        # No daemon: a program that ends without close() waits for it.
+        self._thread = threading.Thread(target=run, name="dmr.ckpt save")
+        self._thread.start()
+
+    def wait(self) -> Saved | None:
+        """Wait for the save that is under way; return it, None when there is none. Raises what went wrong in it."""
+        if self._thread is None:
+            return None
+        self._thread.join()
+        saved, error = self._saved, self._error
+        self._thread = self._saved = self._error = None
+        if error is not None:
+            raise error
+        return saved
+
+
+def check_threads(size: int) -> None:
+    """Refuse to save in the background where MPI does not let two threads communicate.
+
+    Raises
+    ------
+    Unsupported
+    """
+    if size == 1:
+        return
+    from mpi4py import MPI
+
+    if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
+        raise Unsupported(
+            "to save in the background, MPI has to be started with MPI_THREAD_MULTIPLE, which mpi4py asks for unless "
+            "mpi4py.rc.thread_level says otherwise; this MPI or program did not: use save()"
+        )
