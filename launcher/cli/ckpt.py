@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from . import fail, format_size, json_option, print_json, print_table
+from .foreign import is_foreign, list_records, verify_records
 
 
 @click.group(
@@ -43,6 +44,9 @@ def ls(where: str, as_json: bool) -> None:
     from ...ckpt.commit import listing
 
     folder = _folder(where)
+    if is_foreign(folder):
+        list_records(folder, as_json)
+        return
     found = listing(folder)
     if as_json:
         print_json(found)
@@ -147,6 +151,10 @@ def verify(where: str, step: int | None, as_json: bool) -> None:
     from ...ckpt.commit import clear_bad, listing, mark_bad
 
     path = Path(where)
+    if not path.is_file() and is_foreign(_folder(where)):
+        if not verify_records(_folder(where), step, as_json):
+            sys.exit(1)
+        return
     if path.is_file():
         chosen = [path]
     else:

@@ -204,17 +204,16 @@ class Catalogue:
             shutil.copy2(self.checkpoints / part.copy, temporary)
             os.replace(temporary, path)
 
-    def set_aside(self, record: Record, others: Iterable[Found], generation: int) -> list[str]:
-        """Rename checkpoints after a record's, so that a program that looks for the newest finds the recorded one."""
-        moved = []
-        for each in others:
-            if each.step is None or each.step <= record.step:
-                continue
-            for root in each.roots:
-                path = self.folder / root
-                path.rename(path.with_name(f".set-aside-{generation:04d}-{path.name}"))
-                moved.append(root)
-        return moved
+    def set_aside(self, found: Iterable[Found], generation: int) -> None:
+        """Rename files that are not to be found by the program; they are kept for inspection.
+
+        Raises
+        ------
+        OSError
+        """
+        for root in (root for each in found for root in each.roots):
+            path = self.folder / root
+            path.rename(path.with_name(f".set-aside-{generation:04d}-{path.name}"))
 
     def prune(self, keep: int, *, delete: bool) -> None:
         """Drop all good checkpoints but the newest: their copies, and the program's own files with ``delete``."""

@@ -127,19 +127,23 @@ class Monitor:
                 self._end_by = None
                 self._ranks.kill()
             return
+        self._obey()
         close = self._wanted is not None or self._sealer.busy or self._completeness.writing
         if now - self._looked < (LOOK_CLOSELY if close else LOOK):
             return
         self._looked = now
         self._listen()
         self._seal(self._completeness.look())
-        self._obey()
         self._serve(now)
         self._report.update()
 
     def _listen(self, *, last: bool = False) -> None:
+        before = self._log.told.step
         told = self._log.look(last=last)
-        self._report.stepped(told.step, told.steps)
+        if told.step != before:
+            self._completeness.went_on()
+        if self._report.progress.state != "leaving":  # what came after the checkpoint will be done again
+            self._report.stepped(told.step, told.steps)
         for step in told.complete:
             self._completeness.said(step)
         if told.step is None and not self._mute_told and time.monotonic() - self._began > MUTE:

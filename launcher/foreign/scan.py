@@ -125,6 +125,8 @@ class Completeness:
     """Tells when a checkpoint that has appeared or changed is complete.
 
     What lies there at the start is known, and counts only once it changes: it may be left from another run, or partial.
+    Without a marker or a line of the log, files have to be at rest for a while, and the program has to have gone on
+    with its steps since: one that died in the middle of a file leaves it at rest too.
 
     Parameters
     ----------
@@ -140,10 +142,15 @@ class Completeness:
         self._watched: dict[int | None, _Watched] = {}
         self._said: dict[int | None, int] = {}
         self._looks = 0
+        self._moved = float("-inf")
 
     def said(self, step: int | None) -> None:
         """Take note that the log told of a complete checkpoint."""
         self._said[step] = self._looks + 1
+
+    def went_on(self) -> None:
+        """Take note that the program has done another step."""
+        self._moved = self._clock()
 
     @property
     def writing(self) -> bool:
@@ -175,8 +182,10 @@ class Completeness:
         for step, watched in sorted(self._watched.items(), key=lambda item: item[0] or 0):
             told = self._told(step, watched, markers)
             rests = ended is True or now - watched.since >= self._files.settle
-            if ended is False and (self._files.marker or self._files.log):
-                rests = True
+            if self._files.marker or self._files.log:
+                rests = rests or ended is False
+            elif ended is not True:
+                rests = rests and self._moved > watched.since
             if told and rests and watched.found.bytes > 0:
                 complete.append(Complete(watched.found, watched.seen))
         self._markers = markers

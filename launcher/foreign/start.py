@@ -22,7 +22,7 @@ from .log import Log
 from .monitor import Interval, Monitor
 from .ranks import ForeignRanks
 from .report import Report
-from .scan import Completeness, Finder
+from .scan import Completeness, Finder, Found
 from .sealing import Sealer
 from .sizes import refusal
 from .words import fill
@@ -61,8 +61,8 @@ def start_foreign(engine: Engine, launch: Launch, options: RunOptions, console: 
     finder = Finder(app.files, app.progress, folder)
     if record is not None:
         values |= {"checkpoint": catalogue.root(record), "step": str(record.step)}
-        if app.restart.in_place:
-            _put_in_place(catalogue, record, finder, generation, console)
+    if app.restart.in_place:
+        _put_in_place(catalogue, record, finder, generation, console)
     how = app.restart if record is not None else app.start
     environment = {**launch.environment, **{key: fill(value, values) for key, value in how.environment}}
     _prepare(how, values, folder, environment)
@@ -125,17 +125,28 @@ def _for_good(run: RunDir, generation: Generation, why: str) -> ForeignError:
 
 
 def _put_in_place(
-    catalogue: Catalogue, record: Record, finder: Finder, generation: Generation, console: Console
+    catalogue: Catalogue, record: Record | None, finder: Finder, generation: Generation, console: Console
 ) -> None:
+    """See to it that a program that looks for its files by itself finds those of the record, and no part of others."""
     try:
-        catalogue.restore(record)
-        moved = catalogue.set_aside(record, finder.find().values(), generation.number)
+        if record is not None:
+            catalogue.restore(record)
+        unknown = _unknown(record, finder, generation)
+        catalogue.set_aside(unknown, generation.number)
     except OSError as error:
-        raise ForeignError(
-            f"the files of {record.name} can't be put in place: {error.filename}: {error.strerror}"
-        ) from None
-    if moved:
-        console.say(f"set aside, since only {record.name} is known to be whole: {', '.join(moved)}")
+        raise ForeignError(f"restart files can't be put in place: {error.filename}: {error.strerror}") from None
+    if unknown:
+        names = ", ".join(root for each in unknown for root in each.roots)
+        console.say(f"set aside, since they are not known to be whole: {names}")
+
+
+def _unknown(record: Record | None, finder: Finder, generation: Generation) -> list[Found]:
+    if record is not None:
+        return [each for each in finder.find().values() if each.step is not None and each.step > record.step]
+    if generation.number == 1:
+        return []  # what lay there before the run is there because the user wants it
+    began = (generation.folder / "run.json").stat().st_mtime_ns
+    return [each for each in finder.find().values() if max(file.mtime_ns for file in each.files) >= began]
 
 
 def _prepare(how: Start, values: Mapping[str, str], folder: Path, environment: Mapping[str, str]) -> None:
