@@ -13,9 +13,11 @@ import click
 from . import LazyGroup, run_command
 
 COMMANDS = {
+    "advise": (".advise:advise", "What a run should ask for, when and why."),
     "checkpoint": (".steer:checkpoint", "Ask a live run to save now and go on."),
     "ckpt": (".ckpt:ckpt", "List, show and check the checkpoints of a run."),
     "cluster": (".cluster:cluster", "A private Slurm on this machine, without root."),
+    "experiment": (".experiment:experiment", "Measure how a program scales, phase by phase."),
     "explain": (".decisions:explain", "Print the table behind a run's decisions."),
     "history": (".look:history", "One line a generation: size, times, why it ended."),
     "model": (".model:model", "What earlier runs taught of a program."),

@@ -28,6 +28,24 @@ _speed = lru_cache(maxsize=4096)(Speed)
 
 
 @dataclass(frozen=True)
+class Planned:
+    """A phase to come: its steps, the size planned for it, and when.
+
+    ``begins_in`` are the seconds until it begins if all goes as planned, ``ask_in`` those until its size is to be asked
+    for, ``lead`` what lies between asking and having. ``known`` are the sizes at which its speed was measured.
+    """
+
+    phase: str
+    start: int
+    end: int
+    nodes: int
+    begins_in: float
+    ask_in: float
+    lead: float
+    known: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Phases:
     """Plans a size for each phase to come, and asks ahead by what it takes to have it.
 
@@ -78,6 +96,25 @@ class Phases:
         return self._follow(situation, known, ahead, found)
 
     # -- what is to come
+
+    def outlook(self, situation: Situation) -> tuple[Planned, ...]:
+        """Return what is planned for each phase to come; empty where the phases or their speeds are not known."""
+        run, known = situation.run, Known(situation.run)
+        ahead = self._ahead(run)
+        found = self._plan(situation, known, ahead) if ahead else None
+        if found is None:
+            return ()
+        rows, time, before = [], 0.0, run.nodes
+        for each in ahead:
+            nodes = found.sizes[each.phase]
+            waits = nodes > before and not run.in_place
+            lead = 0.0 if nodes == before else self.lead(situation, nodes) if waits else cost(run, nodes).total
+            start = max(run.step, each.start)
+            ask = max(0.0, time - lead) if waits else time
+            rows.append(Planned(each.phase, start, each.end, nodes, time, ask, lead, known.sizes(each.phase)))
+            time += (each.end - start) * (known.seconds(each.phase, nodes) or 0.0) + (0.0 if waits else lead)
+            before = nodes
+        return tuple(rows)
 
     def _ahead(self, run: RunView) -> list[Ahead]:
         """Return the present phase and those that follow, as far as they are trusted."""

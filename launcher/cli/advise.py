@@ -1,0 +1,92 @@
+"""``dmr advise``: what should be asked for, when and why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from . import EXIT_USAGE, fail, format_time, json_option, print_json, print_table
+
+
+@click.command()
+@click.argument("run")
+@click.option("--policy-option", "pairs", multiple=True, metavar="KEY=VALUE", help="An option of the policy phases.")
+@json_option
+def advise(run: str, pairs: tuple[str, ...], as_json: bool) -> None:
+    """Tell what RUN should ask for, when and why, by what earlier runs and it itself taught. Asks for nothing.
+
+    For a run that is alive: what the policy phases would do now, and its plan for the phases to come. For one that
+    has finished: what the next one should do. 'dmr resize' carries it out.
+
+    \b
+    Examples:
+      dmr advise heat
+      dmr advise heat --policy-option aim=time --json
+    """
+    from ...resize.policy import PolicyError
+    from ..advising import advise_now, is_over
+    from ..begin import find_run
+    from ..history import read_history
+
+    options: dict[str, str] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals:
+            fail(f"--policy-option {pair!r} is not KEY=VALUE", EXIT_USAGE)
+        options[key] = value
+    run_dir = find_run(run)
+    if is_over(read_history(run_dir.events())):
+        _afterwards(run_dir.folder, as_json)
+        return
+    try:
+        found = advise_now(run_dir, options)
+    except PolicyError as error:
+        fail(str(error), EXIT_USAGE)
+    data = found.to_json()
+    if as_json:
+        print_json({**data, "state": "running"})
+        return
+    phase = f" in phase {data['phase']}" if data["phase"] else ""
+    click.echo(f"{data['run']} is at step {data['step']}{phase} on {data['nodes']} nodes")
+    click.echo(f"now: {found.decision.action} ({found.decision.nodes} nodes): {found.decision.reason}")
+    for caveat in data["caveats"]:
+        click.echo(f"mind: {caveat}")
+    _table(data["schedule"])
+
+
+def _table(schedule: list[dict[str, Any]]) -> None:
+    if not schedule:
+        click.echo("what comes is not known: no earlier run of this program, or one without phases (dmr model show)")
+        return
+    rows = [("PHASE", "STEPS", "BEGINS IN", "NODES", "ASK IN", "TAKES", "MEASURED AT")]
+    for each in schedule:
+        rows.append(
+            (each["phase"], f"{each['start']}-{each['end']}", format_time(each["begins_in"]), str(each["nodes"]),
+             format_time(each["ask_in"]) if each["lead"] else "-", format_time(each["lead"]) if each["lead"] else "-",
+             ", ".join(map(str, each["known"])))
+        )  # fmt: skip
+    print_table(rows, right="lrrrrrl")
+
+
+def _afterwards(folder: Any, as_json: bool) -> None:
+    from ..model_store import ModelStore
+    from ..report.advice import advise as sentences
+    from ..timeline.analysis import analyse
+    from ..timeline.sources import read_sources
+
+    found = analyse(read_sources(folder), ModelStore.default().read()[0])
+    texts = [{"kind": each.kind, "text": each.text} for each in sentences(found)]
+    if as_json:
+        plan = None
+        if found.plan is not None:
+            plan = {
+                "sizes": dict(found.plan.sizes), "seconds": found.plan.seconds, "node_hours": found.plan.node_hours,
+                "base": found.plan.base, "base_seconds": found.plan.base_seconds,
+                "base_node_hours": found.plan.base_node_hours,
+            }  # fmt: skip
+        print_json({"run": found.timeline.run, "state": "finished", "plan": plan, "advice": texts})
+        return
+    click.echo(f"{found.timeline.run} has finished; for the next run:")
+    for each in texts:
+        click.echo(f"- {each['text']}")

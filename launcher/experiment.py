@@ -1,0 +1,193 @@
+"""An incremental scaling experiment: one malleable run that is taken through the sizes, phase by phase.
+
+The run is started as any other, with the policy ``static``; this process watches its progress, asks for sizes as
+``dmr resize`` does, and stops it when enough is known or the node-hours are used up. In a Slurm job sizes are only
+given back, so it goes from the largest to smaller ones; on this machine's cores it goes where most is to be learnt.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..resize.phases.experiment import Trial, is_known, next_trial
+from ..resize.view import Rate
+from .history import History, read_history
+from .requests import Requests
+from .rundir import Progress, RunDir
+
+POLL = 0.25
+STOP_SECONDS = 120.0
+RESIZE_SECONDS = 300.0
+"""A size that has not come in that time is given up."""
+
+
+@dataclass(frozen=True)
+class Design:
+    """What an experiment is to find out, and what it may cost.
+
+    ``phases`` are those that have to be measured before it ends, None for those that it comes across.
+    """
+
+    sizes: tuple[int, ...]
+    steps: int = 10
+    within: float = 0.1
+    node_hours: float | None = None
+    can_grow: bool = True
+    phases: tuple[str, ...] | None = None
+
+
+@dataclass
+class Meter:
+    """Measures seconds a step by phase and size from the reports of a run."""
+
+    measured: dict[tuple[str | None, int], list[float]] = field(default_factory=dict)
+    seen: list[str | None] = field(default_factory=list)
+    _before: Progress | None = None
+
+    def take(self, progress: Progress, nodes: int) -> None:
+        """Take a report of the run on so many nodes."""
+        before, self._before = self._before, progress
+        if not self.seen or self.seen[-1] != progress.phase:
+            self.seen.append(progress.phase)
+        if before is None or before.token != progress.token or before.phase != progress.phase:
+            return
+        steps = progress.step - before.step
+        if steps > 0 and progress.seconds_per_step is not None:
+            entry = self.measured.setdefault((progress.phase, nodes), [0.0, 0.0])
+            entry[0] += steps
+            entry[1] += steps * progress.seconds_per_step
+
+    @property
+    def rates(self) -> list[Rate]:
+        return [
+            Rate(nodes, seconds / steps, int(steps), phase)
+            for (phase, nodes), (steps, seconds) in self.measured.items()
+            if steps >= 1
+        ]
+
+    @property
+    def came_again(self) -> bool:
+        """Whether a phase has come a second time, so that those between are all there are as far as can be told."""
+        return len(self.seen) > len(set(self.seen))
+
+
+class Experiment:
+    """Takes one run through its sizes.
+
+    Parameters
+    ----------
+    argv
+        Command line of the launcher.
+    say
+        Takes lines for the user.
+    """
+
+    def __init__(
+        self, run: RunDir, argv: Sequence[str], design: Design, say: Callable[[str], None], poll: float = POLL
+    ) -> None:
+        self.run, self.design, self.say = run, design, say
+        self.meter = Meter()
+        self._argv, self._poll = list(argv), poll
+        self._asked: tuple[int, float] | None = None
+        self._refused: set[int] = set()
+        self._told = ""
+
+    def conduct(self) -> tuple[int, str]:
+        """Run it to its end; returns the launcher's exit status and why it ended."""
+        process = subprocess.Popen(self._argv, stdin=subprocess.DEVNULL)
+        why = "the program ended"
+        stopping: float | None = None
+        try:
+            while process.poll() is None:
+                time.sleep(self._poll)
+                reason = self._turn() if stopping is None else None
+                if reason is not None:
+                    why, stopping = reason, time.monotonic()
+                    self.say(f"enough: {reason}")
+                    Requests(self.run).post("stop", now=True, by="experiment")
+                if stopping is not None and time.monotonic() - stopping > STOP_SECONDS:
+                    process.send_signal(signal.SIGTERM)
+                    stopping = time.monotonic()
+        except BaseException:
+            process.send_signal(signal.SIGTERM)
+            process.wait()
+            raise
+        return process.returncode, why
+
+    def _turn(self) -> str | None:
+        """Look, and ask for what is to be measured next; returns why to stop."""
+        if not (self.run.folder / "run.json").exists():
+            return None
+        history = read_history(event for event in self.run.events() if event.get("event") != "decided")
+        progress = self.run.read_progress()
+        last = history.last
+        if last is None or progress is None or progress.generation != last.number or progress.token != last.token:
+            return None
+        self.meter.take(progress, last.nodes)
+        if self.design.node_hours is not None and history.node_hours(time.time()) >= self.design.node_hours:
+            return f"the {self.design.node_hours:g} node-hours are used up"
+        if progress.state not in ("running", "saving") or self._is_changing(history):
+            return None
+        return self._decide(progress, last.nodes)
+
+    def _decide(self, progress: Progress, nodes: int) -> str | None:
+        design = self.design
+        sizes = [size for size in design.sizes if size not in self._refused and (design.can_grow or size <= nodes)]
+        trial: Trial = next_trial(
+            self.meter.rates, progress.phase, sizes, nodes, within=design.within, steps=design.steps,
+            can_grow=design.can_grow,
+        )  # fmt: skip
+        if trial.action == "size":
+            about = f" of {progress.phase}" if progress.phase else ""
+            self.say(f"to {trial.nodes} nodes{about}: {trial.reason}")
+            Requests(self.run).post("resize", nodes=trial.nodes, by="experiment")
+            self._asked = (trial.nodes, time.monotonic())
+        elif trial.action == "done" and self._complete(progress.phase):
+            return "all phases are known well enough at all sizes"
+        return None
+
+    def _complete(self, phase: str | None) -> bool:
+        design = self.design
+        wanted = design.phases
+        if wanted is None and phase is not None and not self.meter.came_again:
+            return False  # there may be phases that have not come yet
+        names: Sequence[str | None] = wanted if wanted is not None else list(dict.fromkeys(self.meter.seen))
+        return is_known(self.meter.rates, names, self._reachable(), within=design.within, steps=design.steps)
+
+    def _reachable(self) -> list[int]:
+        return [size for size in self.design.sizes if size not in self._refused]
+
+    def _is_changing(self, history: History) -> bool:
+        """Whether a size that was asked for has not come yet; one that does not come is not asked for again."""
+        if self._asked is None:
+            return False
+        nodes, since = self._asked
+        if history.last is not None and history.last.nodes == nodes:
+            self._asked = None
+            return False
+        if time.monotonic() - since > RESIZE_SECONDS:
+            self.say(f"{nodes} nodes were not to be had: going on without")
+            self._refused.add(nodes)
+            self._asked = None
+            return False
+        return True
+
+
+def launcher_argv(run_dir: Path, sizes: str, options: Sequence[str], command: Sequence[str]) -> list[str]:
+    """Return the command line that starts the run of an experiment."""
+    return [
+        sys.executable, "-P", "-c", "from dmr.launcher.cli.launch import main; main()",
+        "--nodes", sizes, "--run-dir", str(run_dir), "--policy", "static", "--no-learn", "--quiet", *options, "--",
+        *command,
+    ]  # fmt: skip
+
+
+def in_slurm() -> bool:
+    return "SLURM_JOB_ID" in os.environ
