@@ -17,7 +17,7 @@ PARTITIONS = (
     "low PriorityTier=1 PreemptMode={mode} GraceTime={grace} Default=YES",
     "high PriorityTier=10 PreemptMode=OFF",
 )
-PREEMPTION = ["PreemptType=preempt/partition_prio", "PreemptMode=REQUEUE", "SchedulerParameters=requeue_delay=1"]
+PREEMPTION = ["PreemptType=preempt/partition_prio", "PreemptMode=REQUEUE"]
 
 
 def preemptible(cluster_factory: Any, slurm_on: Any, mode: str, grace: int) -> Any:
@@ -48,9 +48,48 @@ def test_preempted_and_cancelled(cluster_factory: Any, slurm_on: Any, expected_a
     assert sum(each.steps for each in history.generations) == 150
 
 
+def start_again(slurm: Any, job: str) -> None:
+    """A requeued job has to wait for two minutes, unless its user says otherwise."""
+    slurm.wait(lambda: slurm.queue().get(job) == "PENDING", "the requeue", 90)
+    slurm.cluster.run(["scontrol", "update", f"JobId={job}", "StartTime=now"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("grace", [0, 20])
+def test_preempted_and_requeued(cluster_factory: Any, slurm_on: Any, expected_after: Expected, grace: int) -> None:
+    slurm = preemptible(cluster_factory, slurm_on, "REQUEUE", grace)
+    job = slurm.submit(150, 0.05, options=("--nodes", "1:3", "--dwell", "1h"), sbatch=("--nodes=3", "--requeue"))
+    slurm.at_step(5)
+    preempt(slurm, 3)
+    start_again(slurm, job)
+    out = slurm.finished()
+    assert np.array_equal(slurm.final(), expected_after(150)), out
+    history = slurm.history
+    assert {each.job for each in history.generations} == {job}, out
+    assert history.crashes == 0 and not history.stopping and not history.successors
+    assert (slurm.folder / "post.txt").read_text().count("post-command") == 1
+
+
+@pytest.mark.slow
+def test_a_lost_node_that_costs_the_job_requeues_it(
+    cluster_factory: Any, slurm_on: Any, expected_after: Expected
+) -> None:
+    slurm = slurm_on(cluster_factory(4, config=["SlurmdTimeout=5"]))
+    options = ("--nodes", "1:3", "--dwell", "1h", "--checkpoint-every", "20steps")
+    job = slurm.submit(200, 0.05, options=options, sbatch=("--nodes=3", "--requeue"))
+    slurm.at_step(30)
+    slurm.cluster.kill_node("n3")
+    kill_ranks_of(slurm.folder, "n3")
+    start_again(slurm, job)
+    out = slurm.finished()
+    assert np.array_equal(slurm.final(), expected_after(200)), out
+    assert {each.job for each in slurm.history.generations} == {job}, out
+    assert slurm.history.generations[-1].cause == "requeue", out
+
+
 @pytest.mark.slow
 def test_a_lost_node_costs_the_ranks_not_the_job(cluster_factory: Any, slurm_on: Any, expected_after: Expected) -> None:
-    slurm = slurm_on(cluster_factory(4, config=["SlurmdTimeout=5", "SchedulerParameters=requeue_delay=1"]))
+    slurm = slurm_on(cluster_factory(4, config=["SlurmdTimeout=5"]))
     job = slurm.submit(
         200, 0.05, options=("--nodes", "1:3", "--dwell", "1h", "--checkpoint-every", "20steps"),
         sbatch=("--nodes=3", "--no-kill"),
@@ -82,8 +121,7 @@ def test_a_requeued_job_goes_on(slurm: Any, expected_after: Expected) -> None:
     job = slurm.submit(200, 0.05, options=("--nodes", "2", "--checkpoint-every", "10steps"), sbatch=("--nodes=2",))
     slurm.at_step(30)
     slurm.cluster.run(["scontrol", "requeue", job])
-    slurm.wait(lambda: slurm.queue().get(job) == "PENDING", "the requeue")
-    slurm.cluster.run(["scontrol", "update", f"JobId={job}", "StartTime=now"])
+    start_again(slurm, job)
     out = slurm.finished()
     assert np.array_equal(slurm.final(), expected_after(200)), out
     assert {each.job for each in slurm.history.generations} == {job}
