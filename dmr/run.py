@@ -26,6 +26,7 @@ from .safepoint import Agreement, Ask, Cadence, Order, Suggest, Wishes, agree
 from .settings import STEP_INHIBITOR_HOLDS, SUGGESTION_HOLDS, Settings
 from .state import State
 from .values import Value
+from .waiting import timed, waiting
 from .world import SingleProcess
 
 _META = "dmr"
@@ -50,7 +51,10 @@ class Run:
     """
 
     def __init__(self, comm: Any, generation: Generation | None, settings: Settings) -> None:
+        self._waiting = waiting(generation)
         self.comm = comm.Dup()
+        if self._waiting is not None and not isinstance(comm, SingleProcess):
+            self.comm = timed(self.comm, self._waiting)
         self._talk = comm.Dup()
         self.rank, self.ranks = comm.Get_rank(), comm.Get_size()
         self.generation = generation.number if generation else 0
@@ -426,7 +430,8 @@ class Run:
             still = self.step < self._inhibited_steps
             self._wishes.inhibited_until = time.time() + STEP_INHIBITOR_HOLDS if still else 0.0
             self._inhibited_steps = self._inhibited_steps if still else 0
-        agreement, self._due = agree(self._talk, turn, order, due, self._wishes)
+        with self._waiting or contextlib.nullcontext():
+            agreement, self._due = agree(self._talk, turn, order, due, self._wishes)
         self._wishes.suggestion = Suggest.POLICY
         if self._link:
             self._report(agreement)

@@ -41,6 +41,7 @@ class RunOptions:
     max_generations: int = 1000
     after_handover: str = "cancel"
     telemetry: bool = True
+    time_comm: bool = False
     learn: bool = True
     input_class: str | None = None
     app: Mapping[str, Any] | None = None
@@ -78,5 +79,6 @@ class RunOptions:
             "DMR_CHECKPOINT_EVERY": self.checkpoint_every,
             "DMR_KEEP": None if self.keep is None else str(self.keep),
             "DMR_DRIVER": self.driver,
+            "DMR_TIME_COMM": "1" if self.time_comm else None,
         }
         return {key: value for key, value in chosen.items() if value is not None}

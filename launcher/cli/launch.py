@@ -83,6 +83,7 @@ class _Every(click.ParamType):
     help="When the run goes on in another job: cancel this one, or exit 0.  [default: cancel in a batch job]",
 )
 @click.option("--telemetry/--no-telemetry", default=True, help="Sample processors, memory and I/O.  [default: yes]")
+@click.option("--time-comm", is_flag=True, help="Measure how long ranks wait for one another.")
 @click.option("--learn/--no-learn", default=True, help="Keep what the run teaches (dmr model).  [default: yes]")
 @click.option("--input-class", metavar="NAME", help="What the run is compared with.  [default: its arguments]")
 @click.option("--dry-run", is_flag=True, help="Tell what would be done, and do nothing.")
@@ -132,7 +133,7 @@ def _fresh(command: tuple[str, ...], given: dict[str, Any], console: Console) ->
         driver=given["driver"], grace=given["grace"], max_restarts=given["max_restarts"],
         hang_after=given["hang_after"],
         max_generations=given["max_generations"], after_handover=after, telemetry=given["telemetry"],
-        learn=given["learn"], input_class=given["input_class"],
+        time_comm=given["time_comm"], learn=given["learn"], input_class=given["input_class"],
     )  # fmt: skip
     if given["app"] is not None:
         options = _foreign(options, given["app"])
