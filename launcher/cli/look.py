@@ -3,30 +3,38 @@
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 import click
 
 from . import format_time, json_option, print_json, print_table
 
+if TYPE_CHECKING:
+    from ..status import RunStatus
+
 
 @click.command(epilog="Without RUN all runs below ./dmr-runs are shown.")
 @click.argument("run", required=False)
 @json_option
-def status(run: str | None, as_json: bool) -> None:
+@click.option("--openmetrics", "as_metrics", is_flag=True, help="Print OpenMetrics, for node_exporter's text files.")
+def status(run: str | None, as_json: bool, as_metrics: bool) -> None:
     """State, step, size and pending successor of RUN, or of all runs here.
 
     \b
     Examples:
       dmr status
       dmr status dmr-runs/heat-4711 --json
+      dmr status --openmetrics > dmr.prom.new && mv dmr.prom.new dmr.prom
     """
     from ..begin import RUNS, find_run
     from ..rundir import RunDir, RunDirError
-    from ..status import RunStatus, read_status
+    from ..status import read_status
 
     if run is not None:
         one = read_status(find_run(run))
-        if as_json:
+        if as_metrics:
+            _metrics([one])
+        elif as_json:
             print_json(one)
         else:
             _show(one)
@@ -37,6 +45,9 @@ def status(run: str | None, as_json: bool) -> None:
             found.append(read_status(RunDir(path.parent.absolute())))
         except RunDirError as error:
             click.echo(f"dmr status: {error}", err=True)
+    if as_metrics:
+        _metrics(found)
+        return
     if as_json:
         print_json(found)
         return
@@ -50,6 +61,12 @@ def status(run: str | None, as_json: bool) -> None:
              _rate(each.seconds_per_step), format_time(each.remaining), _pending(each) or "-", str(each.queries))
         )  # fmt: skip
     print_table(rows, right="llrrrrrlr")
+
+
+def _metrics(runs: list[RunStatus]) -> None:
+    from ..openmetrics import openmetrics
+
+    click.echo(openmetrics(runs), nl=False)
 
 
 def _show(one) -> None:  # type: ignore[no-untyped-def]  # the class is imported late
