@@ -203,17 +203,24 @@ class Staging:
             self.spare.unlink(missing_ok=True)
             self.path.rmdir()
 
-    def reclaim(self) -> None:
-        """Remove staging folders that nobody can commit from any more.
+    def stale(self) -> list[Path]:
+        """Return the staging folders that nobody can commit from any more.
 
         That is: of processes of this machine that are gone, and of generations that were fenced.
         """
+        found = []
         with contextlib.suppress(OSError):
             for entry in list(os.scandir(self.folder)):
                 match = OWN_STAGING.fullmatch(entry.name)
                 gone = match is not None and match[1] == socket.gethostname() and _is_gone(int(match[2]), int(match[3]))
-                if gone or (self.writer is not None and entry.name.startswith(".fenced-")):
-                    shutil.rmtree(entry.path, ignore_errors=True)
+                if gone or entry.name.startswith(".fenced-"):
+                    found.append(Path(entry.path))
+        return found
+
+    def reclaim(self) -> None:
+        """Remove the staging folders that are `stale`."""
+        for path in self.stale():
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def sync_folder(folder: Path) -> None:

@@ -103,6 +103,26 @@ def from_json(data: Any) -> np.dtype[Any]:
     raise Damaged(f"the dtype {data!r} is unknown")
 
 
+def from_text(text: str) -> np.dtype[Any]:
+    """Return the dtype that a user wrote, ``f4``, ``float32``, ``>i8`` or ``bfloat16``.
+
+    Raises
+    ------
+    Unsupported
+        When it is none, or not of plain numbers or text.
+    """
+    if text in ML_DTYPES:
+        return _ml_dtype(text)
+    try:
+        found = np.dtype(text)
+        if found.fields is None:
+            to_json(found)
+            return found
+    except TypeError:
+        pass
+    raise Unsupported(f"{text!r} is no dtype: write it as NumPy does, for instance float32, f4 or >i8")
+
+
 def storage(dtype: np.dtype[Any]) -> tuple[np.dtype[Any], tuple[int, ...]]:
     """Return the dtype that stands for one element in the HDF5 file, and axes to append to the shape.
 

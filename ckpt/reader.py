@@ -133,6 +133,29 @@ class CheckpointFile(Mapping[str, npt.NDArray[Any]]):
             raise Mismatch(f"{self.path} holds no generator {name!r}; it holds {_names(self.manifest.rngs)}")
         return rng.generator_from(self.manifest.rngs[name])
 
+    def digests(self, name: str) -> npt.NDArray[np.uint64]:
+        """Return the digests of an array's pieces."""
+        entry = self._entry(name)
+        return self._content.digests[entry.first : entry.first + entry.pieces]
+
+    def elements(self, name: str, lo: int, hi: int) -> npt.NDArray[Any]:
+        """Return elements ``lo`` to ``hi`` of an array in C order, one-dimensional and verified.
+
+        Raises
+        ------
+        Damaged
+            When a piece of them is not what was written.
+        """
+        entry = self._entry(name)
+        found = np.empty(hi - lo, entry.dtype)
+        raw = found.view(carrier(entry.dtype.itemsize)) if entry.dtype.itemsize else found
+        for piece in range(lo // entry.piece, -(-hi // entry.piece)) if hi > lo else ():
+            begin = piece * entry.piece
+            part = self._piece(entry, piece).view(raw.dtype)
+            first, last = max(lo, begin), min(hi, begin + len(part))
+            raw[first - lo : last - lo] = part[first - begin : last - begin]
+        return found
+
     def read(self, name: str, box: Box | None = None) -> npt.NDArray[Any]:
         """Return an array, or a box of it, in memory and verified.
 

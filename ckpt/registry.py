@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from .cyclic import BlockCyclic
-from .errors import Damaged
+from .errors import Damaged, Unsupported
 from .indices import Indices
 from .irregular import Boxes, Counts
 from .layout import Block, Layout, Replicated
@@ -33,3 +33,25 @@ def layout_from_json(data: Mapping[str, Any]) -> Layout:
         return READERS[data["kind"]](data)
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise Damaged(f"the layout {str(data)[:200]} is unknown or malformed ({error})") from None
+
+
+def layout_from_text(text: str) -> Layout:
+    """Return a layout that a user wrote: ``replicated``, ``block:0``, ``block:0,1`` or ``block-cyclic:64,64``.
+
+    Raises
+    ------
+    Unsupported
+        When it is none of these.
+    """
+    kind, _, rest = text.partition(":")
+    try:
+        numbers = tuple(int(each) for each in rest.split(",")) if rest else ()
+        if kind == "replicated" and not rest:
+            return Replicated()
+        if kind == "block":
+            return Block(axes=numbers or (0,))
+        if kind == "block-cyclic" and numbers:
+            return BlockCyclic(numbers)
+    except ValueError:
+        pass
+    raise Unsupported(f"{text!r} is no layout: write replicated, block:0, block:0,1 or block-cyclic:64,64")

@@ -14,7 +14,7 @@ import numpy as np
 
 from . import h5file
 from .commit import Staging, clear_bad, describe_space, file_name, prune, sync_file
-from .describe import State, describe
+from .describe import Described, State, describe
 from .drivers import Output, open_output
 from .errors import Fenced, StorageError
 from .group import Group
@@ -46,8 +46,19 @@ class SaveJob:
         began = time.perf_counter()
         group = self.group
         described = describe(group, step, items, info)
-        self.watchdog.extend(described.local_bytes / SLOWEST)
+        return replace(self.write(step, described, group.size), seconds=time.perf_counter() - began)
 
+    def write(self, step: int, described: Described, ranks: int) -> Saved:
+        """Write what has been described, and commit it. Collective.
+
+        Parameters
+        ----------
+        ranks
+            Number of ranks that the manifest is to name.
+        """
+        began = time.perf_counter()
+        group = self.group
+        self.watchdog.extend(described.local_bytes / SLOWEST)
         writer = self.staging.writer
         generation = 0 if writer is None else writer.generation
         manifest = Manifest(
@@ -55,7 +66,7 @@ class SaveJob:
             generation,
             "" if writer is None else writer.run,
             "" if writer is None else writer.token,
-            group.size,
+            ranks,
             described.info,
             tuple(described.entries),
             described.values,

@@ -11,16 +11,27 @@ from typing import Any
 
 import click
 
-from . import fail, format_size, json_option, print_json, print_table
+from . import LazyGroup, fail, format_size, json_option, print_json, print_table
 from .foreign import is_foreign, list_records, verify_records
 
 
-@click.group(
+@click.command(
+    cls=LazyGroup,
+    table={
+        "convert": (".ckpt_change:convert", "Write one anew with other dtypes or layouts."),
+        "diff": (".ckpt_change:diff", "Compare the content of two."),
+        "export": (".ckpt_change:export", "Write arrays to .npy, .npz or .h5."),
+        "import": (".ckpt_change:import_", "Make a first one of .npy, .npz or .h5 files."),
+        "ls": (".ckpt:ls", "List those of a run or folder."),
+        "prune": (".ckpt_change:prune", "Remove those that a rule does not keep."),
+        "show": (".ckpt:show", "Show what one holds."),
+        "verify": (".ckpt:verify", "Compare every piece with its digest."),
+    },
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="WHERE is a checkpoint file, a folder of them, a run directory, or a run's id below ./dmr-runs.",
 )
 def ckpt() -> None:
-    """List, show and check checkpoints.
+    """List, show, check, compare, export, import, prune and convert checkpoints.
 
     \b
     Examples:
@@ -30,7 +41,7 @@ def ckpt() -> None:
     """
 
 
-@ckpt.command()
+@click.command()
 @click.argument("where")
 @json_option
 def ls(where: str, as_json: bool) -> None:
@@ -43,7 +54,7 @@ def ls(where: str, as_json: bool) -> None:
     """
     from ...ckpt.commit import listing
 
-    folder = _folder(where)
+    folder = find_folder(where)
     if is_foreign(folder):
         list_records(folder, as_json)
         return
@@ -62,7 +73,7 @@ def ls(where: str, as_json: bool) -> None:
     print_table(rows, right="rrr")
 
 
-@ckpt.command()
+@click.command()
 @click.argument("where")
 @click.option("--step", type=int, help="The checkpoint of this step, instead of the newest.")
 @click.option("--stats", is_flag=True, help="Read the numbers too: least, greatest, mean, count of NaN.")
@@ -76,7 +87,7 @@ def show(where: str, step: int | None, stats: bool, as_json: bool) -> None:
       dmr ckpt show heat-4711 --step 400 --stats
       dmr ckpt show step-000000000400-g0002.h5 --json
     """
-    with _opened(_file(where, step)) as file:
+    with opened(find_file(where, step)) as file:
         manifest = file.manifest
         arrays = []
         for each in manifest.arrays:
@@ -133,7 +144,7 @@ def show(where: str, step: int | None, stats: bool, as_json: bool) -> None:
             click.echo(f"generator {name}: {state['bit_generator']}")
 
 
-@ckpt.command()
+@click.command()
 @click.argument("where")
 @click.option("--step", type=int, help="Only the checkpoint of this step.")
 @json_option
@@ -151,16 +162,16 @@ def verify(where: str, step: int | None, as_json: bool) -> None:
     from ...ckpt.commit import clear_bad, listing, mark_bad
 
     path = Path(where)
-    if not path.is_file() and is_foreign(_folder(where)):
-        if not verify_records(_folder(where), step, as_json):
+    if not path.is_file() and is_foreign(find_folder(where)):
+        if not verify_records(find_folder(where), step, as_json):
             sys.exit(1)
         return
     if path.is_file():
         chosen = [path]
     else:
-        chosen = [each.path for each in listing(_folder(where)) if step is None or each.step == step]
+        chosen = [each.path for each in listing(find_folder(where)) if step is None or each.step == step]
         if not chosen:
-            fail(f"no checkpoint{'' if step is None else f' of step {step}'} in {_folder(where)}")
+            fail(f"no checkpoint{'' if step is None else f' of step {step}'} in {find_folder(where)}")
     report = []
     for path in chosen:
         began = time.perf_counter()
@@ -169,7 +180,7 @@ def verify(where: str, step: int | None, as_json: bool) -> None:
         try:
             with open(path) as file:
                 size = file.bytes
-                with _progress(path.name, size, quiet=as_json) as advance:
+                with progress(path.name, size, quiet=as_json) as advance:
                     problems = [each.text for each in file.verify(advance)]
         except (CheckpointError, OSError) as error:
             problems = [str(error)]
@@ -191,7 +202,7 @@ def verify(where: str, step: int | None, as_json: bool) -> None:
         sys.exit(1)
 
 
-def _folder(where: str) -> Path:
+def find_folder(where: str) -> Path:
     """Return the folder of checkpoints that is meant."""
     path = Path(where)
     if path.is_file():
@@ -205,14 +216,14 @@ def _folder(where: str) -> Path:
     return find_run(where).checkpoints
 
 
-def _file(where: str, step: int | None) -> Path:
+def find_file(where: str, step: int | None) -> Path:
     """Return the one checkpoint that is meant: that of the step, else the newest good one."""
     from ...ckpt.commit import listing
 
     path = Path(where)
     if path.is_file():
         return path
-    folder = _folder(where)
+    folder = find_folder(where)
     found = listing(folder)
     chosen = [each for each in found if (each.bad is None if step is None else each.step == step)]
     if not chosen:
@@ -224,7 +235,7 @@ def _file(where: str, step: int | None) -> Path:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Any]:
+def opened(path: Path) -> Iterator[Any]:
     from ...ckpt import CheckpointError, open
 
     try:
@@ -237,7 +248,7 @@ def _opened(path: Path) -> Iterator[Any]:
 
 
 @contextmanager
-def _progress(label: str, total: int, *, quiet: bool) -> Iterator[Any]:
+def progress(label: str, total: int, *, quiet: bool) -> Iterator[Any]:
     """Show a bar on a terminal that waits for something large."""
     if quiet or not sys.stderr.isatty() or total < 1 << 28:
         yield None
