@@ -2,6 +2,7 @@
 #
 # PIP_ONLY=1  wheels from PyPI alone, MPI included, in an environment of its own
 # NO_APT=1    install no Debian packages; say which are missing and go on with what is there
+# LAMMPS=1    install LAMMPS as well, for the test of dmr-launch --app (some 70 MB)
 # ARGS=…      handed on to the demo, pytest or the benchmark
 
 PYTHON ?= /usr/bin/python3
@@ -15,10 +16,10 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 export OMPI_ALLOW_RUN_AS_ROOT := 1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
 
-.PHONY: setup demo test faults lint bench clean
+.PHONY: setup demo test faults bench-peers lint bench clean
 
 setup:
-	@$(PYTHON) tools/setup.py --venv $(VENV) $(if $(PIP_ONLY),--pip-only) $(if $(NO_APT),--no-apt) $(SETUP)
+	@$(PYTHON) tools/setup.py --venv $(VENV) $(if $(PIP_ONLY),--pip-only) $(if $(NO_APT),--no-apt) $(if $(LAMMPS),--lammps) $(SETUP)
 
 demo: setup
 	$(BIN)/python examples/demo.py $(ARGS)
@@ -33,6 +34,11 @@ faults: setup
 
 lint: setup
 	$(BIN)/python tools/lint.py
+
+# Checkpoints beside other ways to write them, PyTorch's among them: ARGS="--dir /tmp --mib 1024"
+bench-peers: setup
+	test -x .venv-peers/bin/python || { $(PYTHON) -m venv .venv-peers && .venv-peers/bin/pip install -q torch numpy; }
+	$(BIN)/python benchmarks/checkpoint.py --torch-python .venv-peers/bin/python --dir /tmp $(ARGS)
 
 bench: setup
 	$(BIN)/python benchmarks/safepoint.py $(ARGS)

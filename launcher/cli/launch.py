@@ -266,6 +266,11 @@ def _dry_run(folder: Path, options: RunOptions, engine: Engine) -> None:
         "growth": "by a successor job" if engine.can_submit else "in place",
         "command": shlex.join(options.command),
     }
+    if options.app is not None:
+        from ..foreign.load import described
+
+        app = described(options.app)
+        rows["program"] = f"{app.name}, asked by {app.request.kind}, takes {app.processes.text} processes"
     for key, value in rows.items():
         click.echo(f"{key + ':':15}{value}")
 

@@ -175,9 +175,9 @@ class Monitor:
             self._report.event("checkpoint failed", step=self._report.progress.step, error=sealed.error)
             self._console.warn(f"a checkpoint can't be used: {sealed.error}")
             return
-        if max(self._run.leases(), default=0) != self._generation:
-            return  # another launcher has taken over: this checkpoint is none of the run's
         try:
+            if max(self._run.leases(), default=0) != self._generation:
+                return  # another launcher has taken over: this checkpoint is none of the run's
             self._catalogue.add(record)
             self._catalogue.prune(self._keep, delete=self._app.files.delete)
         except OSError as error:
