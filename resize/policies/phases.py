@@ -21,6 +21,8 @@ REACH = 4
 """Sizes this many times beyond those measured are not planned with."""
 SCHEDULER_SECONDS = 3.0
 """Until a job starts for which there is room, where no wait was seen yet."""
+TRIAL_WORTH = 10.0
+"""A phase of which one size is known is tried at another if it lasts this many times longer than a change of size."""
 LOOK = 2.0
 """Seconds until the next look while a phase is being measured."""
 
@@ -52,8 +54,9 @@ class Phases:
     With the speeds of each phase at each size (measured in this run or in earlier ones), and the order and lengths
     of the phases from earlier runs, it takes the plan with the fewest node-hours that is not much slower than the size
     the run began with, or the fastest that costs no more node-hours. What was gained or lost so far counts. A phase
-    of which only one size is known keeps to sizes that the ``queue`` policy chooses, until two are known; so does
-    a program of which nothing is known.
+    of which only one size is known goes to the size that the ``queue`` policy chooses, or where that would stay
+    to half the nodes if it is long enough, until two are known. A program of which nothing is known keeps to
+    the ``queue`` policy.
 
     Attributes
     ----------
@@ -218,7 +221,19 @@ class Phases:
         run = situation.run
         if run.nodes not in known.sizes(phase):
             return self._stay(run, run.nodes, f"measuring {phase} on {run.nodes} nodes", {}, LOOK)
-        return self._queue(situation, f"{phase} was measured on {run.nodes} nodes alone")
+        found = self._queue(situation, f"{phase} was measured on {run.nodes} nodes alone")
+        smaller = [size for size in situation.sizes if size <= run.nodes / 2]
+        if found.nodes != run.nodes or not smaller or not self._long_enough(situation, known, phase):
+            return found
+        reason = f"to see how {phase} scales, which was measured on {run.nodes} nodes alone"
+        return Proposal(smaller[-1], reason, facts={"for_phase": phase})
+
+    def _long_enough(self, situation: Situation, known: Known, phase: str) -> bool:
+        """Whether enough of the phase is left for a trial at another size to pay."""
+        run = situation.run
+        left = sum(each.end - max(run.step, each.start) for each in self._ahead(run) if each.phase == phase)
+        seconds = left * (known.seconds(phase, run.nodes) or 0.0)
+        return seconds > TRIAL_WORTH * situation.cost(run.nodes).total
 
     def _queue(self, situation: Situation, why: str) -> Proposal:
         found = Queue(rules=self.rules).propose(situation)
@@ -254,13 +269,15 @@ class Known:
         return tuple(size for size in sizes if low <= size <= high)
 
     def seconds(self, phase: str, nodes: int) -> float | None:
-        """Return seconds a step; beyond the sizes measured a cautious value, half way to the upper bound."""
+        """Return seconds a step; above the sizes measured a cautious value, half way to the upper bound.
+
+        Below them it is the likely one: fewer nodes are given back and had again if it proves wrong, while more have
+        to be waited for.
+        """
         estimate = self.speed(phase).at(nodes)
         if estimate is None:
             return None
-        measured = self.sizes(phase)
-        inside = min(measured) <= nodes <= max(measured)
-        return estimate.value if inside else _cautious(estimate)
+        return estimate.value if nodes <= max(self.sizes(phase)) else _cautious(estimate)
 
     def spare(self, base: int, slower: float, more: float) -> tuple[float, float]:
         """Return seconds and node-seconds gained so far against ``base``; zeros where that can't be told."""

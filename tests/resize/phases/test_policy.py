@@ -94,6 +94,9 @@ def test_one_size_alone_is_explored_as_the_queue_policy_does() -> None:
     unknown = view(earlier=rates(8))
     found = decide(unknown, cluster(), POLICY)
     assert found.action == "expand" and "as the policy queue" in found.reason and "on 8 nodes alone" in found.reason
+    alone = decide(unknown, cluster(idle=0), POLICY)
+    assert alone.action == "shrink" and alone.nodes == 4 and "to see how mesh scales" in alone.reason
+    assert decide(replace(unknown, step=190), cluster(idle=0), POLICY).action == "stay", "nearly over"
     measuring = decide(replace(unknown, nodes=16), cluster(), POLICY)
     assert measuring.action == "stay" and "measuring mesh on 16" in measuring.reason and measuring.again == 2.0
 
