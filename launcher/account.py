@@ -13,9 +13,12 @@ from .handover import Successor
 from .history import History, read_history
 from .hooks import reached
 from .owner import BEAT, lease_content, slurm_restarts
-from .rundir import LauncherState, RunDir, new_token
+from .rundir import LauncherState, RunDir, RunDirError, new_token
 
 LOOK_AT_LEASES = 1.0
+WRITE_TRIES = 120
+WRITE_PAUSE = 5.0
+"""How often, and how many seconds apart, a run directory that can't be written is tried until giving up."""
 
 
 class Fenced(Exception):
@@ -53,10 +56,26 @@ class Account:
             When somebody else holds it.
         """
         token = new_token()
-        if not self.run.take_lease(self.number + 1, lease_content(token, job, slurm_restarts())):
+        if not self._take(self.number + 1, lease_content(token, job, slurm_restarts())):
             raise Fenced
         self.number, self.token, self.launched = self.number + 1, token, False
         reached("leased", self.number)
+
+    def _take(self, number: int, content: dict[str, Any]) -> bool:
+        """Take a lease; a run directory that can't be written is tried again for a while."""
+        for left in reversed(range(WRITE_TRIES)):
+            try:
+                return self.run.take_lease(number, content)
+            except OSError as error:
+                if not left:
+                    raise RunDirError(
+                        f"{self.run.folder} can't be written for {WRITE_TRIES * WRITE_PAUSE / 60:.0f} min "
+                        f"({error.strerror}): make room, then dmr resume {self.run.folder}"
+                    ) from None
+                if left == WRITE_TRIES - 1:
+                    self.console.warn(f"can't write to {self.run.folder}: {error.strerror}; waiting")
+                time.sleep(WRITE_PAUSE)
+        return False
 
     def record(self, event: str, **fields: Any) -> bool:
         """Append to the ledger of this generation; False when that was not possible."""

@@ -23,6 +23,7 @@ path                       written by                    how
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
 import json
@@ -414,9 +415,23 @@ def _create_without_links(path: Path, text: str) -> None:
 
 def _replace(path: Path, text: str) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with open(temporary, "w") as stream:
-        stream.write(text)
-    os.replace(temporary, path)
+    try:
+        with open(temporary, "w") as stream:
+            stream.write(text)
+        os.replace(temporary, path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        _overwrite(path, text)
+
+
+def _overwrite(path: Path, text: str) -> None:
+    """Write into the room that a file has already, where there is no other; a reader may see a half and reads again."""
+    with open(path, "r+b") as stream:
+        stream.write(text.encode())
+        stream.truncate()
 
 
 def _read_json(path: Path) -> dict[str, Any] | None:

@@ -7,6 +7,7 @@ traceback. Nothing here imports numpy, HDF5 or MPI.
 from __future__ import annotations
 
 import dataclasses
+import errno
 import importlib
 import json
 import re
@@ -18,6 +19,9 @@ import click
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
+
+_WORLD = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.ESTALE, errno.ENOENT)
+"""Errors of files and disks that a user has to deal with; any other is ours."""
 
 _UNITS = {"": 1, "B": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}
 _SECONDS = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
@@ -69,6 +73,12 @@ def run_command(command: click.Command, name: str) -> NoReturn:
     except BrokenPipeError:
         discard(sys.stdout)
         sys.exit(141)
+    except OSError as error:
+        if error.errno not in _WORLD:
+            raise
+        where = f"{error.filename}: " if error.filename else ""
+        click.echo(f"{name}: {where}{error.strerror}", err=True)
+        sys.exit(EXIT_FAILED)
 
 
 class LazyGroup(click.Group):
