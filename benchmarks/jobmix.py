@@ -1,0 +1,369 @@
+"""The same crowded mix of jobs on a real Slurm three times: all rigid, half of them malleable, all malleable.
+
+A private Slurm with so many virtual nodes; every job is a real run under dmr-launch of a program whose step time
+follows Amdahl's law, scaled in time, with a real state that is saved and repartitioned. Jobs are drawn after the Amdahl
+recipe (`dmr simulate amdahl`); rigid ones ask for a size between preferred and largest. The simulator's forecast of
+each mix, with the costs of a change that were measured, stands beside it.
+
+makespan_ratio, turnaround_ratio  all malleable over all rigid
+utilisation_gain                  points of a hundred, all malleable less all rigid; nodes held as sinfo shows them
+rigid_turnaround_half_mix         of the jobs that stay rigid in the half mix: turnaround there over that in the all-rigid mix
+forecast_error                    largest relative error of makespan and mean turnaround over the three mixes
+
+A hundred nodes of one machine have no cores of their own: a rank stands for --nodes-per-rank nodes.
+
+Examples: ``jobmix.py --nodes 100 --json -``, ``jobmix.py --nodes 16 --jobs 10 --work 60``
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import shlex
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from dmr.launcher.cluster import PrivateCluster
+from dmr.launcher.history import History, read_history
+from dmr.launcher.rundir import RunDir
+from dmr.resize.policy import load_policy
+from dmr.resize.sizes import format_sizes
+from dmr.resize.simulate.engine import Schedule, simulate_rigid
+from dmr.resize.simulate.experiment import simulate_malleable
+from dmr.resize.simulate.generate import amdahl
+from dmr.resize.simulate.malleable import Launcher
+from dmr.resize.simulate.metrics import metrics, turnaround_of
+from dmr.resize.simulate.workload import Job, Workload, make_malleable
+
+HERE = Path(__file__).resolve().parent
+MIXES = {"rigid": 0.0, "half": 0.5, "malleable": 1.0}
+STEPS = 50
+"""As in the simulator: a step is a fiftieth of the run time at the size asked for."""
+LOOK = 2.0
+MINUTE = 60.0
+SCHEDULER = "SchedulerParameters=bf_resolution=1,default_queue_depth=1000"
+CYCLE = 1.0
+"""Seconds between two passes of the private cluster's scheduler."""
+LEAD_SHARE, STARTUP = 0.75, 15.0
+"""dmr-launch leaves when a quarter of the time limit is left; these limits are far longer than that."""
+
+
+@dataclass
+class Mix:
+    """One of the three mixes as it ran. ``held`` are (time, nodes held) as sampled."""
+
+    workload: Workload
+    submitted: dict[int, float] = field(default_factory=dict)
+    started: dict[int, float] = field(default_factory=dict)
+    ended: dict[int, float] = field(default_factory=dict)
+    held: list[tuple[float, int]] = field(default_factory=list)
+    histories: dict[int, History] = field(default_factory=dict)
+    load: list[float] = field(default_factory=list)
+
+    @property
+    def makespan(self) -> float:
+        return max(self.ended.values()) - min(self.submitted.values())
+
+    def turnaround(self, jobs: Sequence[int] | None = None) -> float:
+        return statistics.fmean(self.ended[each] - self.submitted[each] for each in jobs or self.ended)
+
+    def utilisation(self, nodes: int) -> float:
+        """Return the share of node-seconds that were held between first submission and last end."""
+        first, last = min(self.submitted.values()), max(self.ended.values())
+        samples = [(time, held) for time, held in self.held if first <= time <= last]
+        used = sum(held * (after - time) for (time, held), (after, _) in zip(samples, samples[1:], strict=False))
+        return used / (nodes * (samples[-1][0] - samples[0][0])) if len(samples) > 1 else 0.0
+
+
+def drawn(given: argparse.Namespace) -> Workload:
+    """Return the jobs, with limits in whole minutes as Slurm takes them."""
+    recipe = amdahl(given.jobs, given.nodes, given.seed, load=given.load, mean_work=given.work)
+
+    def limited(job: Job) -> Job:
+        wanted = max(job.limit, (job.runtime + STARTUP) / LEAD_SHARE)
+        return replace(job, limit=MINUTE * math.ceil(wanted / MINUTE))
+
+    return replace(recipe, jobs=tuple(limited(job) for job in recipe.jobs))
+
+
+def work_of(job: Job) -> float:
+    """Return the seconds that a job takes on one node."""
+    return job.runtime / (1 - job.parallel + job.parallel / job.nodes)
+
+
+def longest(job: Job) -> float:
+    """Return the time limit of a job, as the simulator has it: scaled to its least size when malleable."""
+    return job.limit * job.seconds(job.sizes[0]) / job.runtime if job.malleable else job.limit
+
+
+class Bench:
+    """Runs mixes on one cluster."""
+
+    def __init__(self, cluster: PrivateCluster, folder: Path, given: argparse.Namespace) -> None:
+        self.cluster, self.folder, self.given = cluster, folder, given
+
+    def run(self, name: str, workload: Workload) -> Mix:
+        """Submit the jobs when they are due, and wait until all have ended."""
+        folder = self.folder / name
+        folder.mkdir()
+        mix, waiting = Mix(workload), list(workload.jobs)
+        begun, looked, checked = time.time(), 0.0, time.time()
+        while len(mix.ended) < len(workload.jobs):
+            now = time.time()
+            while waiting and waiting[0].submit <= now - begun:
+                job = waiting.pop(0)
+                mix.submitted[job.id] = time.time()
+                self._submit(folder, job)
+            if now - looked >= LOOK:
+                looked = now
+                mix.held.append((now, self._held()))
+                mix.load.append(os.getloadavg()[0])
+                self._see_ended(folder, mix)
+            if now - checked >= 10 * LOOK and not waiting:
+                checked = now
+                self._check_alive(folder, mix)
+            if now - begun > self.given.deadline:
+                raise SystemExit(f"jobmix.py: {name}: not done after {self.given.deadline:.0f} s: see {folder}")
+            time.sleep(0.2)
+        for job in workload.jobs:
+            mix.started[job.id] = float((folder / f"{job.id}.start").read_text())
+            mix.histories[job.id] = read_history(RunDir(folder / str(job.id)).events(skip=("decided",)))
+        self._wait_idle()
+        return mix
+
+    def _submit(self, folder: Path, job: Job) -> None:
+        given = self.given
+        sizes = job.sizes if job.malleable else (job.nodes,)
+        argv = [
+            str(Path(sys.executable).with_name("dmr-launch")), "--run-dir", str(folder / str(job.id)),
+            "--nodes", format_sizes(sizes), "--mpi", str(HERE / "jobmix_start"), "--policy", given.policy,
+            "--dwell", f"{given.dwell:g}", "--query-interval", f"{given.interval:g}", "--no-telemetry",
+            "--", sys.executable, str(HERE / "jobmix_worker.py"), repr(work_of(job)), repr(job.parallel), str(STEPS),
+            str(given.kib), str(folder / f"{job.id}.done"),
+        ]  # fmt: skip
+        script = folder / f"{job.id}.sh"
+        start = shlex.quote(str(folder / f"{job.id}.start"))
+        script.write_text(
+            f"#!/bin/bash\n[ -e {start} ] || echo $EPOCHREALTIME >{start}\n"
+            f"export JOBMIX_NODES_PER_RANK={given.nodes_per_rank} OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1\n"
+            f"exec {shlex.join(argv)}\n"
+        )
+        asked = f"{sizes[0]}-{sizes[-1]}" if job.malleable else str(job.nodes)
+        limit = math.ceil(longest(job) / MINUTE)
+        options = [f"--job-name=job{job.id}", f"--nodes={asked}", "--ntasks-per-node=1", f"--time={limit}"]
+        self.cluster.run(["sbatch", *options, f"--output={folder}/{job.id}-%j.out", str(script)], cwd=folder)
+
+    def _held(self) -> int:
+        return int(self.cluster.run(["sinfo", "--noheader", "--format=%F"]).stdout.split("/")[0])
+
+    def _see_ended(self, folder: Path, mix: Mix) -> None:
+        for number in mix.submitted:
+            done = folder / f"{number}.done"
+            if number not in mix.ended and done.exists() and (text := done.read_text()):
+                mix.ended[number] = float(text)
+
+    def _check_alive(self, folder: Path, mix: Mix) -> None:
+        """Make sure that there are jobs left where runs are: a run that failed would be waited for without end."""
+        if self.cluster.run(["squeue", "--noheader", "--format=%A"]).stdout.strip():
+            return
+        self._see_ended(folder, mix)
+        lost = sorted(set(mix.submitted) - set(mix.ended))
+        if lost:
+            logs = sorted(folder.glob(f"{lost[0]}-*.out"))
+            last = logs[-1].read_text(errors="replace")[-2000:] if logs else "it left no output"
+            raise SystemExit(f"jobmix.py: jobs {lost} ended without a result; the last words of {lost[0]}:\n{last}")
+
+    def _wait_idle(self) -> None:
+        limit = time.monotonic() + 60
+        while self._held() and time.monotonic() < limit:
+            time.sleep(0.5)
+
+
+# -- the forecast
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Seconds measured: of a job's start and end beside its steps, and of each part of a change of size."""
+
+    startup: float
+    save: float
+    launch: float
+    load: float
+
+
+def measured(mixes: dict[str, Mix]) -> Costs:
+    """Return the means over all that ran."""
+    rigid = mixes["rigid"]
+    nominal = {job.id: job.runtime for job in rigid.workload.jobs}
+    startup = statistics.fmean(rigid.ended[each] - rigid.started[each] - nominal[each] for each in nominal)
+    later = [
+        (before, each)
+        for mix in mixes.values()
+        for history in mix.histories.values()
+        for before, each in zip(history.generations, history.generations[1:], strict=False)
+    ]
+
+    def mean(values: list[float | None]) -> float:
+        known = [each for each in values if each is not None]
+        return statistics.fmean(known) if known else 0.0
+
+    # From the end of the save until the ranks are started again nobody computes either.
+    gaps = [after.start - before.end for before, after in later if before.end is not None]
+    save, launch = mean([before.save for before, _ in later]), mean([after.launch for _, after in later])
+    return Costs(startup, save, launch + mean([max(0.0, each) for each in gaps]), mean([each.load for _, each in later]))
+
+
+def with_startup(workload: Workload, seconds: float) -> Workload:
+    """Return the workload with start and end of each job as a part that nodes don't make shorter."""
+
+    def longer(job: Job) -> Job:
+        work = work_of(job)
+        parallel = work * job.parallel / (work + seconds)
+        return replace(job, runtime=job.runtime + seconds, parallel=parallel)
+
+    return replace(workload, jobs=tuple(longer(job) for job in workload.jobs))
+
+
+def forecast(workload: Workload, costs: Costs, given: argparse.Namespace) -> Schedule:
+    """Return the simulator's schedule of a mix."""
+    jobs = with_startup(workload, costs.startup)
+    if not any(job.malleable for job in jobs.jobs):
+        return simulate_rigid(jobs, given.nodes, cycle=CYCLE)
+    policy = load_policy(given.policy, {"dwell": f"{given.dwell:g}"})
+    launcher = Launcher(policy, given.interval, costs.save, costs.launch, costs.load)
+    return simulate_malleable(jobs, given.nodes, launcher, cycle=CYCLE)
+
+
+# -- what comes of it
+
+
+def describe(mix: Mix, expected: Schedule, nodes: int) -> dict[str, Any]:
+    told = metrics(expected)
+    resizes = sum(history.resizes for history in mix.histories.values())
+    return {
+        "jobs": len(mix.ended), "malleable": sum(job.malleable for job in mix.workload.jobs),
+        "makespan": round(mix.makespan, 1), "turnaround": round(mix.turnaround(), 1),
+        "wait": round(statistics.fmean(mix.started[each] - mix.submitted[each] for each in mix.ended), 1),
+        "throughput_per_hour": round(3600 * len(mix.ended) / mix.makespan, 1),
+        "utilisation": round(mix.utilisation(nodes), 4), "resizes": resizes,
+        "generations": sum(len(history.generations) for history in mix.histories.values()),
+        "crashes": sum(history.crashes for history in mix.histories.values()),
+        "load_of_machine": round(statistics.fmean(mix.load), 2) if mix.load else None,
+        "forecast": {
+            "makespan": round(told.makespan, 1), "turnaround": round(told.all.turnaround, 1),
+            "wait": round(told.all.wait, 1), "utilisation": round(told.utilisation, 4), "resizes": told.resizes,
+        },
+        "forecast_error": {
+            "makespan": round(told.makespan / mix.makespan - 1, 4),
+            "turnaround": round(told.all.turnaround / mix.turnaround() - 1, 4),
+        },
+    }  # fmt: skip
+
+
+def summary(mixes: dict[str, Mix], given: argparse.Namespace) -> dict[str, Any]:
+    """Return all figures of the three mixes."""
+    costs = measured(mixes)
+    expected = {name: forecast(mix.workload, costs, given) for name, mix in mixes.items()}
+    rows = {name: describe(mix, expected[name], given.nodes) for name, mix in mixes.items()}
+    first, half, last = mixes["rigid"], mixes["half"], mixes["malleable"]
+    rigid = [job.id for job in half.workload.jobs if not job.malleable]
+    expected_rigid = turnaround_of(expected["half"], rigid) / turnaround_of(expected["rigid"], rigid)
+    return {
+        "nodes": given.nodes, "jobs": given.jobs, "seed": given.seed, "load": given.load, "policy": given.policy,
+        "mean_runtime": round(statistics.fmean(job.runtime for job in first.workload.jobs), 1),
+        "interval": given.interval, "dwell": given.dwell, "nodes_per_rank": given.nodes_per_rank,
+        "costs": {key: round(value, 3) for key, value in vars(costs).items()},
+        "mixes": rows,
+        "makespan_ratio": round(last.makespan / first.makespan, 4),
+        "turnaround_ratio": round(last.turnaround() / first.turnaround(), 4),
+        "utilisation_gain": round(100 * (last.utilisation(given.nodes) - first.utilisation(given.nodes)), 1),
+        "rigid_turnaround_half_mix": round(half.turnaround(rigid) / first.turnaround(rigid), 4) if rigid else None,
+        "rigid_turnaround_half_mix_forecast": round(expected_rigid, 4) if rigid else None,
+        "forecast_error": max(abs(each) for row in rows.values() for each in row["forecast_error"].values()),
+    }  # fmt: skip
+
+
+def show(found: dict[str, Any]) -> None:
+    print(f"{'':10}{'makespan':>18}{'turnaround':>18}{'utilisation':>20}{'changes of size':>17}")
+    for name, row in found["mixes"].items():
+        told = row["forecast"]
+        print(
+            f"{name:10}{row['makespan']:9.0f} ({told['makespan']:.0f})".ljust(28)
+            + f"{row['turnaround']:9.0f} ({told['turnaround']:.0f})".ljust(18)
+            + f"{row['utilisation']:12.0%} ({told['utilisation']:.0%})".ljust(20)
+            + f"{row['resizes']:9d} ({told['resizes']})"
+        )
+    print("in brackets: the simulator's forecast")
+    for key in (
+        "makespan_ratio", "turnaround_ratio", "utilisation_gain", "rigid_turnaround_half_mix", "forecast_error"
+    ):  # fmt: skip
+        print(f"{key} {found[key]}")
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--nodes", type=int, default=100)
+    made.add_argument("--jobs", type=int, default=60)
+    made.add_argument("--work", type=float, default=750.0, help="mean seconds of a job on one node (default: 750)")
+    made.add_argument("--load", type=float, default=1.5, help="offered load of the rigid jobs (default: 1.5)")
+    made.add_argument("--seed", type=int, default=1)
+    made.add_argument("--policy", default="queue")
+    made.add_argument("--interval", type=float, default=5.0, help="seconds between two looks at the queue")
+    made.add_argument("--dwell", type=float, default=10.0, help="seconds that a size is kept at least")
+    made.add_argument("--kib", type=int, default=1024, help="state of a job")
+    made.add_argument("--nodes-per-rank", type=int, default=16, help="virtual nodes that one rank stands for")
+    made.add_argument("--deadline", type=float, default=3600.0, help="seconds that one mix may take")
+    made.add_argument("--dir", type=Path, help="keep the runs there (default: a temporary folder)")
+    made.add_argument("--json", metavar="FILE", help="write the figures there; - is standard output")
+    return made
+
+
+def everything(given: argparse.Namespace) -> dict[str, Any]:
+    """Run the three mixes; return the figures."""
+    jobs = drawn(given)
+    mixes: dict[str, Mix] = {}
+    # One processor a node: nodes are held whole without OverSubscribe=EXCLUSIVE, under which Slurm 22.05 doesn't give
+    # out a node again that was given back by a shrink before it has pinged it.
+    with (
+        tempfile.TemporaryDirectory(prefix="dmr-jobmix-") as name,
+        PrivateCluster(
+            given.nodes, cpus_per_node=1, partitions=("main OverSubscribe=NO",),
+            config=(SCHEDULER, "SlurmdTimeout=300"),
+        ) as cluster,
+    ):  # fmt: skip
+        folder = Path(name) if given.dir is None else given.dir.resolve()
+        folder.mkdir(exist_ok=True)
+        bench = Bench(cluster, folder, given)
+        for each, share in MIXES.items():
+            say(f"{each}: {given.jobs} jobs on {given.nodes} nodes")
+            mixes[each] = bench.run(each, make_malleable(jobs, share, given.nodes, given.seed))
+            say(f"{each}: makespan {mixes[each].makespan:.0f} s, turnaround {mixes[each].turnaround():.0f} s")
+    return summary(mixes, given)
+
+
+def say(words: str) -> None:
+    print(f"jobmix.py: {words}", file=sys.stderr, flush=True)
+
+
+def main() -> None:
+    given = parser().parse_args()
+    found = everything(given)
+    if given.json is None:
+        show(found)
+    elif given.json == "-":
+        print(json.dumps(found, indent=2))
+    else:
+        Path(given.json).write_text(json.dumps(found, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
