@@ -57,7 +57,7 @@ def thermo(log: Path) -> Iterator[tuple[int, list[float]]]:
 
 @pytest.mark.parametrize(("profile", "name"), [("lammps", "in.melt"), ("lammps-halt", "in.melt-halt")])
 def test_a_melt_changes_size_on_slurm(slurm: Any, profile: str, name: str) -> None:
-    steps = 3000
+    steps = 2400
     submit(slurm, profile, name, steps)
     slurm.at_step(200)
     for nodes in (3, 2):
