@@ -53,7 +53,7 @@ class Phases:
 
     With the speeds of each phase at each size (measured in this run or in earlier ones), and the order and lengths
     of the phases from earlier runs, it takes the plan with the fewest node-hours that is not much slower than the size
-    the run began with, or the fastest that costs no more node-hours. What was gained or lost so far counts. A phase
+    the run began with, or the fastest that costs no more node-hours. What was gained so far may be spent. A phase
     of which only one size is known goes to the size that the ``queue`` policy chooses, or where that would stay
     to half the nodes if it is long enough, until two are known. A program of which nothing is known keeps to
     the ``queue`` policy.
@@ -280,7 +280,10 @@ class Known:
         return estimate.value if nodes <= max(self.sizes(phase)) else _cautious(estimate)
 
     def spare(self, base: int, slower: float, more: float) -> tuple[float, float]:
-        """Return seconds and node-seconds gained so far against ``base``; zeros where that can't be told."""
+        """Return seconds and node-seconds gained so far against ``base``; zeros where nothing was, or it can't be told.
+
+        What was lost is lost: to make up for it would cost more.
+        """
         run = self.run
         if run.started is None:
             return 0.0, 0.0
@@ -292,7 +295,7 @@ class Known:
             done += rate.steps * seconds
         # The first start is no loss: one size throughout has it as well.
         elapsed = max(0.0, run.time - run.started - (run.costs.launch or 0.0))
-        return slower * done - elapsed, more * base * done - 3600 * run.node_hours
+        return max(0.0, slower * done - elapsed), max(0.0, more * base * done - 3600 * run.node_hours)
 
     def _base_seconds(self, rate: Rate, base: int) -> float | None:
         if rate.phase is None:

@@ -82,11 +82,12 @@ def test_a_successor_that_the_plan_does_not_want_is_given_up() -> None:
     assert found.action == "cancel"
 
 
-def test_what_was_lost_so_far_narrows_the_plan() -> None:
-    run = view(step=210, phase="solve", nodes=8, rates=rates(8, phases=("mesh",)), started=900.0)
-    on_time = Known(run).spare(8, 1.0, 1.0)[0]
-    assert on_time == pytest.approx(50 * seconds("mesh", 8) - (100 - 2))
-    assert Known(replace(run, started=990.0)).spare(8, 1.0, 1.0)[0] > on_time
+def test_what_was_gained_so_far_may_be_spent_and_what_was_lost_is_lost() -> None:
+    run = view(step=210, phase="solve", nodes=8, rates=rates(8, phases=("mesh",)), started=990.0, node_hours=0.01)
+    seconds_, hours = Known(run).spare(8, 1.0, 1.0)
+    assert seconds_ == pytest.approx(50 * seconds("mesh", 8) - (10 - 2))
+    assert hours == pytest.approx(8 * 50 * seconds("mesh", 8) - 36)
+    assert Known(replace(run, started=900.0)).spare(8, 1.0, 1.0)[0] == 0.0
     assert Known(replace(run, rates=(Rate(8, 1.0, 5, None),))).spare(8, 1.0, 1.0) == (0.0, 0.0)
 
 
