@@ -7,7 +7,6 @@ import os
 import stat
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -112,7 +111,9 @@ def test_a_smaller_machine_than_the_script_was_written_for(tmp_path: Path) -> No
 
 
 def test_a_dry_run_does_nothing(tmp_path: Path) -> None:
-    answer = launch(tmp_path, "--local-nodes", "8", "--nodes", "1:8:pow2", "--start", "2", "--dry-run", "--", "echo", "a b")
+    answer = launch(
+        tmp_path, "--local-nodes", "8", "--nodes", "1:8:pow2", "--start", "2", "--dry-run", "--", "echo", "a b"
+    )
     assert answer.returncode == 0
     assert "1:8:pow2 nodes, begins with 2" in answer.stdout
     assert "echo 'a b'" in answer.stdout
@@ -139,10 +140,11 @@ def test_help_is_quick_and_imports_nothing_heavy(command: list[str], tmp_path: P
     assert "Usage" in answer.stdout
     seconds = []
     for _ in range(5):
-        began = time.perf_counter()
+        began = os.times()
         subprocess.run([str(BIN / command[0]), *command[1:]], check=True, capture_output=True, cwd=tmp_path)
-        seconds.append(time.perf_counter() - began)
-    assert min(seconds) < 0.25
+        ended = os.times()
+        seconds.append(ended.children_user + ended.children_system - began.children_user - began.children_system)
+    assert min(seconds) < 0.25  # of a processor: the machine may be busy with other things
 
 
 def test_status_and_history_without_a_run(tmp_path: Path) -> None:
@@ -173,7 +175,9 @@ def test_bad_times(text: str) -> None:
         parse_time(text)
 
 
-@pytest.mark.parametrize(("text", "size"), [("512M", 2**29), ("2G", 2**31), ("1.5k", 1536), ("77", 77), ("1GiB", 2**30)])
+@pytest.mark.parametrize(
+    ("text", "size"), [("512M", 2**29), ("2G", 2**31), ("1.5k", 1536), ("77", 77), ("1GiB", 2**30)]
+)
 def test_sizes(text: str, size: int) -> None:
     assert parse_size(text) == size
 
