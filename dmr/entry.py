@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar, overload
 
-from .ckpt import CheckpointError
+from .ckpt import CheckpointError, StorageError
 from .errors import Error, Released
 from .launcher.rundir import Generation, RunDir, RunDirError
 from .run import Run
@@ -70,6 +70,10 @@ def malleable(
                 run.leave()
                 sys.stdout.flush()
                 raise SystemExit(0) from None
+            except SystemExit as leaving:
+                if leaving.code in (0, None):
+                    run.finish()
+                raise
             run.finish()
             return result
 
@@ -138,7 +142,8 @@ def _first(rank: int, error: BaseException, user: bool, text: str) -> bool:
         record = {
             "rank": rank,
             "time": time.time(),
-            "kind": "user" if user else "crash",
+            # What a file system refuses now it may grant at the next start.
+            "kind": "user" if user and not isinstance(error, StorageError) else "crash",
             "error": type(error).__name__,
             "text": text,
         }

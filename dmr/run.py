@@ -22,7 +22,7 @@ from .holders import Particles, PerRank, Ragged
 from .launcher.rundir import Generation, RunDir, SavedCheckpoint
 from .link import Link
 from .loops import Loops
-from .safepoint import Agreement, Ask, Cadence, Order, Suggest, Wishes, agree
+from .safepoint import AT_THE_END, Agreement, Ask, Cadence, Order, Suggest, Wishes, agree
 from .settings import STEP_INHIBITOR_HOLDS, SUGGESTION_HOLDS, Settings
 from .state import State
 from .values import Value
@@ -364,8 +364,14 @@ class Run:
     # -- end
 
     def finish(self) -> None:
-        """Report that the program is done, and free the communicators. Collective."""
-        self._talk.Barrier()
+        """Report that the program is done, and free the communicators. Collective.
+
+        Raises
+        ------
+        Error
+            On every rank, when others have not come to the end but to a safe point.
+        """
+        agree(self._talk, AT_THE_END, Order(), 0, self._wishes)
         if self._link:
             self._link.update(now=True, state="finished", step=self.step)
         self.close()

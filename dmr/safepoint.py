@@ -122,6 +122,10 @@ class Cadence:
         return self._apart
 
 
+AT_THE_END = 2**62
+"""The step of a program that is done, so that ranks which are not are told rather than waited for."""
+
+
 def agree(comm: Any, step: int, order: Order, next_due: int, wishes: Wishes) -> tuple[Agreement, int]:
     """Reach agreement at a safe point. Collective: one Allreduce of fourteen 64-bit integers.
 
@@ -171,6 +175,11 @@ def agree(comm: Any, step: int, order: Order, next_due: int, wishes: Wishes) -> 
         all_ = np.empty_like(mine)
         comm.Allreduce(mine, all_, op=MPI.MAX)
     if all_[-2] != -all_[-1]:
+        if all_[-2] == AT_THE_END:
+            raise Error(
+                f"some ranks have ended, others are at safe point {-all_[-1]}: every rank has to make the same calls "
+                "of run.steps and dmr.check, so a loop has to be left by all of them at the same step"
+            )
         raise Error(
             f"the ranks are at different steps: rank {comm.Get_rank()} is at safe point {step}, others lie between "
             f"{-all_[-1]} and {all_[-2]}; every rank has to make the same calls of run.steps and dmr.check"
