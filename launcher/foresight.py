@@ -45,7 +45,7 @@ class Foresight:
         events: list[dict[str, Any]] = []
         with contextlib.suppress(OSError):
             events = run.events()
-        key = key_for(options.command, machine_name(environ), events, options.input_class)
+        key = key_for(options.command, options.machine or machine_name(environ), events, options.input_class)
         book, damaged = (store or ModelStore.default()).read()
         found = book.nearest(key)
         self.entry: Entry | None = None

@@ -70,4 +70,5 @@ def key_of(sources: Sources, machine: str = "") -> Key:
     """Return the key of a run that was read."""
     command = sources.options.command if sources.options is not None else ()
     chosen = sources.options.input_class if sources.options is not None else None
-    return key_for(command, machine, sources.events, chosen)
+    recorded = sources.options.machine if sources.options is not None else ""
+    return key_for(command, recorded or machine, sources.events, chosen)

@@ -17,7 +17,8 @@ class RunOptions:
     ``sizes`` are all allowed ones, ascending; ``start`` is the first one where the engine leaves a
     choice. ``hang_after`` is how long a program may show no progress: None to learn it, 0 for ever.
     ``after_handover`` says how a launcher leaves whose run goes on in another job: ``cancel``
-    its own job, or ``exit`` with status 0.
+    its own job, or ``exit`` with status 0. ``machine`` and ``input_class`` are what a model of the program is kept
+    under; an empty one is found from the telemetry, or from the command's arguments.
     """
 
     run: str
@@ -44,6 +45,7 @@ class RunOptions:
     time_comm: bool = False
     learn: bool = True
     input_class: str | None = None
+    machine: str = ""
     app: Mapping[str, Any] | None = None
     """Description of a program that writes restart files of its own, see `.foreign`."""
 

@@ -122,6 +122,7 @@ def _fresh(command: tuple[str, ...], given: dict[str, Any], console: Console) ->
     from ..options import RunOptions
     from ..owner import slurm_restarts
     from ..rundir import RunDir
+    from ..telemetry.sampler import machine_name
 
     policy_options = _policy(given["policy"], given["policy_options"], given["dwell"])
     after = given["after_handover"] or ("cancel" if in_batch_job(os.environ) else "exit")
@@ -134,6 +135,7 @@ def _fresh(command: tuple[str, ...], given: dict[str, Any], console: Console) ->
         hang_after=given["hang_after"],
         max_generations=given["max_generations"], after_handover=after, telemetry=given["telemetry"],
         time_comm=given["time_comm"], learn=given["learn"], input_class=given["input_class"],
+        machine=machine_name(os.environ),
     )  # fmt: skip
     if given["app"] is not None:
         options = _foreign(options, given["app"])

@@ -27,6 +27,8 @@ PERIOD = 1.0
 PROGRESS = ("step", "seconds_per_step", "state")
 STATES = ("starting", "running", "saving", "leaving", "finished", "failed")
 TICK = 0.02
+MOST_FAILURES = 120
+"""Samples in a row that could not be taken, after which it is given up."""
 ENV_PERIOD = "DMR_TELEMETRY_PERIOD"
 
 
@@ -124,10 +126,13 @@ def _watch(leader: int, reader: NodeReader, files: Files) -> None:
     except OSError:
         handle = None
     period, start = _period(), time.monotonic()
-    turn = 0
-    while True:
-        with contextlib.suppress(OSError):
+    turn = failures = 0
+    while failures < MOST_FAILURES:
+        try:
             files.write()
+            failures = 0
+        except Exception:  # a file system that is full, a kernel that does not tell: it is no business of the program's
+            failures += 1
         turn = max(turn + 1, math.ceil((time.monotonic() - start) / period))
         wait = max(0.0, start + turn * period - time.monotonic())
         if handle is not None:

@@ -69,13 +69,21 @@ def only(generation: Generation) -> NodeSeries:
     return found
 
 
+def seen(generation: Generation, column: str, least: float) -> bool:
+    """Whether the sampler has seen so much by now."""
+    series = read_telemetry(generation.folder / "telemetry").nodes
+    return bool(series) and series[0].times.size >= 4 and float(np.nanmax(series[0].mean[column])) > least
+
+
 def test_a_program_that_knows_nothing_of_dmr_is_sampled(generation: Generation) -> None:
-    done = run(generation, [sys.executable, "-c", BUSY.format(4)])
-    assert done.returncode == 0, done.stderr
+    process = subprocess.Popen([*start.prefix(), sys.executable, "-c", BUSY.format(60)], env=environ(generation))
+    try:
+        wait_for(lambda: seen(generation, "cpu", 0.05) and seen(generation, "memory", 55e6), 40.0)
+    finally:
+        process.kill()
+        process.wait()
     wait_for(lambda: not samplers(generation.token))
     found = only(generation)
-    assert found.times.size >= 4
-    assert np.nanmax(found.mean["cpu"]) > 0.2
     assert 55e6 < np.nanmax(found.mean["memory"]) < 200e6
     assert np.nanmax(found.mean["ranks"]) == 1 and np.nanmax(found.mean["cpus"]) == 1
     assert found.facts["memory_held"] > 1e8 and found.facts["clock_ahead"] == 0.0
@@ -110,16 +118,23 @@ def test_what_it_wrote_survives_its_own_sudden_end(generation: Generation) -> No
 
 def test_other_ranks_of_the_node_start_none_and_children_count(generation: Generation) -> None:
     code = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]])"
-    second = subprocess.Popen(
-        [*start.prefix(), "/bin/sleep", "4"],
-        env=environ(generation, OMPI_COMM_WORLD_LOCAL_RANK="1", OMPI_COMM_WORLD_RANK="1"),
-    )
-    first = [sys.executable, "-c", code, BUSY.format(4)]
-    run(generation, first, OMPI_COMM_WORLD_LOCAL_RANK="0", OMPI_COMM_WORLD_RANK="0")
-    second.wait()
+    commands = [[sys.executable, "-c", code, BUSY.format(60)], ["/bin/sleep", "60"]]
+    ranks = [
+        subprocess.Popen(
+            [*start.prefix(), *command], start_new_session=True,
+            env=environ(generation, OMPI_COMM_WORLD_LOCAL_RANK=str(rank), OMPI_COMM_WORLD_RANK=str(rank)),
+        )
+        for rank, command in enumerate(commands)
+    ]  # fmt: skip
+    try:
+        wait_for(lambda: seen(generation, "cpu", 0.05) and seen(generation, "processes", 2.5), 40.0)
+    finally:
+        for each in ranks:
+            os.killpg(each.pid, signal.SIGKILL)
+            each.wait()
+    wait_for(lambda: not samplers(generation.token))
     found = only(generation)
-    assert np.nanmax(found.mean["ranks"]) == 2 and np.nanmax(found.mean["processes"]) >= 3
-    assert np.nanmax(found.mean["cpu"]) > 0.2
+    assert np.nanmax(found.mean["ranks"]) == 2
     (ranks,) = read_ranks(generation.folder / "telemetry")
     assert set(ranks.columns["rank"]) == {0, 1}
 
