@@ -21,10 +21,11 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from .ckpt import Retention
 from .entry import begin, fail
 from .errors import Error
 from .run import Run
-from .safepoint import Suggest
+from .wishes import Suggest
 
 USE_POLICY = Suggest.POLICY
 SHOULD_EXPAND = Suggest.EXPAND
@@ -50,9 +51,14 @@ _leaving = False
 
 
 def init(
-    comm: Any = None, *, checkpoint_every: str | float | None = None, keep: int | None = None, driver: str | None = None
+    comm: Any = None,
+    *,
+    checkpoint_every: str | float | None = None,
+    keep: int | Retention | None = None,
+    driver: str | None = None,
+    background: bool = False,
 ) -> Action:
-    """Begin. Collective; once in a program.
+    """Begin. Collective; once in a program. The arguments are those of `dmr.malleable`.
 
     Returns
     -------
@@ -68,7 +74,7 @@ def init(
     if _current is not None:
         raise Error("dmr.init: called already; once in a program is enough")
     _end_all_on_failure()
-    _current = begin(comm, checkpoint_every, keep, driver)
+    _current = begin(comm, checkpoint_every, keep, driver, background)
     return Action.NONE if _current.fresh else Action.RESTART
 
 

@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar, overload
 
-from .ckpt import CheckpointError, StorageError
+from .ckpt import CheckpointError, Retention, StorageError
 from .errors import Error, Released
 from .launcher.rundir import Generation, RunDir, RunDirError
 from .run import Run
@@ -27,14 +27,20 @@ USER_ERRORS = (Error, CheckpointError, RunDirError)
 def malleable(main: Callable[..., Result]) -> Callable[..., Result]: ...
 @overload
 def malleable(
-    *, checkpoint_every: str | float | None = None, keep: int | None = None, driver: str | None = None, comm: Any = None
+    *,
+    checkpoint_every: str | float | None = None,
+    keep: int | Retention | None = None,
+    driver: str | None = None,
+    background: bool = False,
+    comm: Any = None,
 ) -> Callable[[Callable[..., Result]], Callable[..., Result]]: ...
 def malleable(
     main: Callable[..., Result] | None = None,
     *,
     checkpoint_every: str | float | None = None,
-    keep: int | None = None,
+    keep: int | Retention | None = None,
     driver: str | None = None,
+    background: bool = False,
     comm: Any = None,
 ) -> Any:
     """Make a program's main function malleable: it is called with a `Run` first.
@@ -42,11 +48,14 @@ def malleable(
     Parameters
     ----------
     checkpoint_every
-        Seconds, a time (``15min``, ``1:30:00``) or steps (``500steps``); default: when the launcher asks.
+        Seconds, a time (``15min``, ``1:30:00``), steps (``500steps``), or ``auto`` (by Daly's formula; ``auto/6h`` with
+        the mean time between failures); default: when the launcher asks.
     keep
-        How many checkpoints to keep, default 2.
+        How many checkpoints to keep, default 2, or a rule of `dmr.ckpt`, as ``KeepLast(2) | KeepEverySteps(1000)``.
     driver
         ``direct``, ``mpio`` or ``auto``.
+    background
+        Go on computing while a checkpoint that nobody waits for is written; takes memory for one copy of the state.
     comm
         The communicator to run on; default ``MPI.COMM_WORLD``.
 
@@ -57,13 +66,15 @@ def malleable(
     the rank that failed first shows its traceback, and all ranks end with a status that is not 0.
     """
     if main is None:
-        return functools.partial(malleable, checkpoint_every=checkpoint_every, keep=keep, driver=driver, comm=comm)
+        return functools.partial(
+            malleable, checkpoint_every=checkpoint_every, keep=keep, driver=driver, background=background, comm=comm
+        )
     inner = main
 
     @functools.wraps(inner)
     def wrapper(*args: Any, **kwargs: Any) -> Result:
         with guarded(comm):
-            run = begin(comm, checkpoint_every, keep, driver)
+            run = begin(comm, checkpoint_every, keep, driver, background)
             try:
                 result = inner(run, *args, **kwargs)
             except Released:
@@ -81,10 +92,14 @@ def malleable(
 
 
 def begin(
-    comm: Any = None, every: str | float | None = None, keep: int | None = None, driver: str | None = None
+    comm: Any = None,
+    every: str | float | None = None,
+    keep: int | Retention | None = None,
+    driver: str | None = None,
+    background: bool = False,
 ) -> Run:
     """Return the run of this process. Collective."""
-    chosen = settings(every, keep, driver)
+    chosen = settings(every, keep, driver, background)
     generation = Generation.from_environment()
     return Run(world() if comm is None else comm, generation, chosen)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import json
-import os
 import signal
 import sys
 import threading
@@ -16,17 +15,18 @@ from typing import Any
 import numpy as np
 
 from .arrays import Array
-from .ckpt import CheckpointError, Fenced, Store, Writer
 from .errors import Error, Released
 from .holders import Particles, PerRank, Ragged
-from .launcher.rundir import Generation, RunDir, SavedCheckpoint
+from .launcher.rundir import Generation
 from .link import Link
 from .loops import Loops
-from .safepoint import AT_THE_END, Agreement, Ask, Cadence, Order, Suggest, Wishes, agree
-from .settings import STEP_INHIBITOR_HOLDS, SUGGESTION_HOLDS, Settings
+from .safepoint import AT_THE_END, Agreement, Ask, Cadence, Order, agree
+from .saving import Saver
+from .settings import Settings
 from .state import State
 from .values import Value
 from .waiting import timed, waiting
+from .wishes import Suggest, Wishes, count_of_nodes
 from .world import SingleProcess
 
 _META = "dmr"
@@ -59,12 +59,9 @@ class Run:
         self.rank, self.ranks = comm.Get_rank(), comm.Get_size()
         self.generation = generation.number if generation else 0
         self.nodes = generation.nodes if generation else 1
-        self._settings = settings
         self._link = Link(generation, self.ranks, 2 * settings.interval) if generation and self.rank == 0 else None
         self._wishes = Wishes()
-        self._held: tuple[Suggest, float] = (Suggest.POLICY, 0.0)
         self._cadence = Cadence(settings.interval)
-        self._inhibited_steps = 0
         self._told = Order()
         self._phase: str | None = None
         self._phase_step = 0
@@ -73,15 +70,11 @@ class Run:
         self._order: Order | None = None
         if generation and threading.current_thread() is threading.main_thread():
             self._listen()
-        self._store = _open_store(generation, self._talk, settings) if generation else None
-        loaded = self._store.load_newest() if self._store else None
+        self._saver = Saver(generation, self._talk, settings, self._link) if generation else None
+        loaded = self._saver.load_newest() if self._saver else None
         self.fresh = loaded is None
         self._state = State(self.rank, self.ranks, loaded)
         self._loops = Loops(loaded.info.get(_META) if loaded else None)
-        self._saved_step, self._saved_time = loaded.step if loaded else 0, time.monotonic()
-        if self._link and loaded:
-            entry = _entry(loaded)
-            self._link.update(now=True, loaded=entry, step=loaded.step, state_bytes=loaded.bytes)
 
     # -- state
 
@@ -251,7 +244,7 @@ class Run:
         else:
             loops.here += 1
         if suggestion is not Suggest.POLICY:
-            self._suggest(suggestion)
+            self._wishes.suggest(suggestion)
         if loops.here < self._due:
             return False
         self._order = self._safe_point(loops.here)
@@ -283,32 +276,22 @@ class Run:
         Where ranks differ, ``stay`` wins over ``shrink`` over ``expand``. A suggestion to expand or shrink
         stands until the size changes, or for a minute.
         """
-        try:
-            chosen = Suggest[what.upper()]
-        except (KeyError, AttributeError):
-            raise Error(f"run.suggest({what!r}): takes 'expand', 'shrink', 'stay' or 'policy'") from None
-        if chosen is Suggest.POLICY:
-            self._wishes.suggestion, self._held = Suggest.POLICY, (Suggest.POLICY, 0.0)
-        else:
-            self._suggest(chosen)
+        self._wishes.suggest_by_name(what)
 
     def next_expand(self, by: int) -> None:
         """Set by how many nodes the next expansion that is suggested goes; 0: to the next allowed size."""
-        self._wishes.expand_by = _count("next_expand", by)
+        self._wishes.expand_by = count_of_nodes("next_expand", by)
 
     def next_shrink(self, by: int) -> None:
         """Set by how many nodes the next shrink that is suggested goes; 0: to the next allowed size."""
-        self._wishes.shrink_by = _count("next_shrink", by)
+        self._wishes.shrink_by = count_of_nodes("next_shrink", by)
 
     def inhibit(self, seconds: float | None = None, *, steps: int | None = None) -> None:
         """Ask for no change of size for so many seconds or steps, counted from now. Any rank; 0 takes its own back.
 
         It holds back the policy, not a user's ``dmr resize``.
         """
-        if (seconds is None) == (steps is None) or not (seconds or steps or 0) >= 0:
-            raise Error(f"run.inhibit({seconds!r}, steps={steps!r}): takes either seconds or steps, 0 or more")
-        self._wishes.inhibited_until = time.time() + seconds if seconds else 0.0
-        self._inhibited_steps = self.step + steps if steps else 0
+        self._wishes.inhibit(seconds, steps, self.step)
 
     def cancel_expand(self) -> None:
         """Give up an expansion that waits in the queue. Any rank; done soon after the next safe point."""
@@ -372,6 +355,8 @@ class Run:
             On every rank, when others have not come to the end but to a safe point.
         """
         agree(self._talk, AT_THE_END, Order(), 0, self._wishes)
+        if self._saver:
+            self._saver.collect()
         if self._link:
             self._link.update(now=True, state="finished", step=self.step)
         self.close()
@@ -385,9 +370,9 @@ class Run:
 
     def close(self) -> None:
         """Free the communicators. Collective."""
-        if self._store:
-            self._store.close()
-            self._store = None
+        if self._saver:
+            self._saver.close()
+            self._saver = None
         for comm in (self._talk, self.comm):
             if comm is not None:
                 comm.Free()
@@ -415,32 +400,24 @@ class Run:
             self._link.update(phase=name, step=self.step)
             self._link.event("phase", phase=name, step=self.step)
 
-    def _suggest(self, suggestion: Suggest) -> None:
-        self._wishes.suggestion = max(self._wishes.suggestion, suggestion)
-        if suggestion in (Suggest.EXPAND, Suggest.SHRINK):
-            self._held = (suggestion, time.monotonic() + SUGGESTION_HOLDS)
-
     def _safe_point(self, turn: int) -> Order | None:
         """Agree with all ranks and save if that is due; returns an order to leave, which is still to be followed."""
         order, due = Order(), 0
         if self.rank == 0:
             moment = time.monotonic()
             self._cadence.entered(turn, moment)
-            order = self._orders(moment)
+            order = self._orders()
             due = turn + self._cadence.apart()
-            if self._settings.every_steps:
-                due = min(due, turn + self._settings.every_steps - self.step % self._settings.every_steps)
-        if time.monotonic() < self._held[1]:
-            self._wishes.suggestion = max(self._wishes.suggestion, self._held[0])
-        if self._inhibited_steps:
-            still = self.step < self._inhibited_steps
-            self._wishes.inhibited_until = time.time() + STEP_INHIBITOR_HOLDS if still else 0.0
-            self._inhibited_steps = self._inhibited_steps if still else 0
+            if self._saver and (left := self._saver.steps_left(self.step)):
+                due = min(due, turn + left)
+        self._wishes.saving = self._saver is not None and self._saver.busy
         with self._waiting or contextlib.nullcontext():
-            agreement, self._due = agree(self._talk, turn, order, due, self._wishes)
-        self._wishes.suggestion = Suggest.POLICY
+            agreement, self._due = agree(self._talk, turn, order, due, self._wishes.at(self.step))
+        self._wishes.told()
         if self._link:
             self._report(agreement)
+        if self._saver and not agreement.saving:
+            self._saver.collect()
         order = self._told = agreement.order
         if agreement.signalled and not order.leaves:
             order = Order(order.request, Ask.STOP)
@@ -457,14 +434,10 @@ class Run:
         if order is not None and self._save(order):
             raise Released(order.ask.name.lower())
 
-    def _orders(self, moment: float) -> Order:
+    def _orders(self) -> Order:
         """Rank 0: what is to be done at this safe point."""
         control = self._link.request() if self._link else None
-        every, every_steps = self._settings.every_seconds, self._settings.every_steps
-        save = self._store is not None and (
-            bool(every and moment - self._saved_time >= every)
-            or bool(every_steps and self.step > self._saved_step and self.step % every_steps == 0)
-        )
+        save = self._saver is not None and self._saver.due(self.step)
         launcher = self._link.launcher() if self._link else None
         pending, resizes = (launcher.pending_nodes or 0, launcher.resizes) if launcher else (0, 0)
         if control is None:
@@ -490,26 +463,11 @@ class Run:
         )
 
     def _save(self, order: Order) -> bool:
-        """Write a checkpoint; False when that failed and the program goes on without. Collective."""
-        if self._store is None:
+        """Make a checkpoint; False when that failed and the program goes on without. Collective."""
+        if self._saver is None:
             raise Error("there is no run directory to save to: start the program with dmr-launch")
-        if self._link:
-            self._link.update(state="saving", step=self.step)
         info = {_META: {**self._loops.to_json(), "nodes": self.nodes, "ranks": self.ranks}}
-        try:
-            saved = self._store.save(self.step, self._state.items(), info=info)
-        except CheckpointError as error:
-            if isinstance(error, Fenced) or order.ask is Ask.STOP:
-                raise
-            self.log(f"the checkpoint at step {self.step} failed, going on without it: {error}")
-            self._saved_time = time.monotonic()
-            if self._link:
-                self._link.failed(order.request, self.step, str(error))
-            return False
-        self._saved_time, self._saved_step = time.monotonic(), self.step
-        if self._link:
-            self._link.saved(_entry(saved), order.request)
-        return True
+        return self._saver.save(self.step, self._state.items(), info, order)
 
 
 class _Phase(contextlib.AbstractContextManager[None]):
@@ -518,37 +476,3 @@ class _Phase(contextlib.AbstractContextManager[None]):
 
     def __exit__(self, *exc: object) -> None:
         self._run._enter_phase(self._before)
-
-
-def _open_store(generation: Generation, comm: Any, settings: Settings) -> Store:
-    run_dir = RunDir(generation.folder)
-
-    def check() -> None:
-        leases = run_dir.leases()
-        if leases and leases[-1] > generation.number:
-            raise Fenced(
-                f"generation {leases[-1]} of this run has taken over; "
-                f"generation {generation.number} may not save any more"
-            )
-
-    writer = Writer(
-        run=comm.bcast(run_dir.description().get("run", "") if comm.Get_rank() == 0 else "", root=0),
-        generation=generation.number,
-        token=generation.token,
-        staging=run_dir.staging(generation.number),
-        check=check,
-    )
-    alone = isinstance(comm, SingleProcess)
-    return Store(
-        run_dir.checkpoints, None if alone else comm, driver=settings.driver, keep=settings.keep, writer=writer
-    )
-
-
-def _entry(done: Any) -> SavedCheckpoint:
-    return SavedCheckpoint(os.path.basename(str(done.path)), done.step, done.bytes, done.seconds, time.time())
-
-
-def _count(what: str, by: int) -> int:
-    if not isinstance(by, int | np.integer) or by < 0:
-        raise Error(f"run.{what}({by!r}): takes a number of nodes, 0 or more")
-    return int(by)

@@ -14,19 +14,11 @@ from typing import Any
 import numpy as np
 
 from .errors import Error
+from .wishes import Suggest, Wishes
 
 MOST_STEPS_APART = 10_000
 """A step that takes a microsecond costs an agreement (some 20 µs) 0.2 % this way; and a step that becomes
 a thousand times slower in between still sees a request within ten seconds."""
-
-
-class Suggest(enum.IntEnum):
-    """What a rank thinks of its size; where ranks differ, the higher number wins."""
-
-    POLICY = 0
-    EXPAND = 1
-    SHRINK = 2
-    STAY = 3
 
 
 class Ask(enum.IntEnum):
@@ -63,6 +55,7 @@ class Order:
 class Agreement:
     """What all ranks agreed on: rank 0's order, the strongest suggestion, whether a rank was told to end.
 
+    ``saving`` is whether a rank is still saving in the background.
     ``expand_by`` and ``shrink_by`` are the largest sizes of the next change that a rank has set, 0 for none;
     ``cancels`` is the largest count of calls to give up a pending expansion.
     """
@@ -70,18 +63,7 @@ class Agreement:
     order: Order
     suggestion: Suggest
     signalled: bool
-    cancels: int = 0
-    expand_by: int = 0
-    shrink_by: int = 0
-    inhibited_until: float = 0.0
-
-
-@dataclass
-class Wishes:
-    """What this rank wants to be heard at the next agreement."""
-
-    suggestion: Suggest = Suggest.POLICY
-    signalled: bool = False
+    saving: bool = False
     cancels: int = 0
     expand_by: int = 0
     shrink_by: int = 0
@@ -127,7 +109,7 @@ AT_THE_END = 2**62
 
 
 def agree(comm: Any, step: int, order: Order, next_due: int, wishes: Wishes) -> tuple[Agreement, int]:
-    """Reach agreement at a safe point. Collective: one Allreduce of fourteen 64-bit integers.
+    """Reach agreement at a safe point. Collective: one Allreduce of fifteen 64-bit integers.
 
     Parameters
     ----------
@@ -162,6 +144,7 @@ def agree(comm: Any, step: int, order: Order, next_due: int, wishes: Wishes) -> 
             int(wishes.inhibited_until * 1000),
             order.pending if root else 0,
             order.resizes if root else 0,
+            int(wishes.saving),
             step,
             -step,
         ],
@@ -184,13 +167,26 @@ def agree(comm: Any, step: int, order: Order, next_due: int, wishes: Wishes) -> 
             f"the ranks are at different steps: rank {comm.Get_rank()} is at safe point {step}, others lie between "
             f"{-all_[-1]} and {all_[-2]}; every rank has to make the same calls of run.steps and dmr.check"
         )
-    request, ask, save, due, suggestion, signalled, cancels, expand_by, shrink_by, inhibited, pending, resizes = (
-        int(value) for value in all_[:12]
-    )
+    (
+        request,
+        ask,
+        save,
+        due,
+        suggestion,
+        signalled,
+        cancels,
+        expand_by,
+        shrink_by,
+        inhibited,
+        pending,
+        resizes,
+        saving,
+    ) = (int(value) for value in all_[:13])
     agreement = Agreement(
         Order(request, Ask(ask), bool(save), pending, resizes),
         Suggest(suggestion),
         bool(signalled),
+        bool(saving),
         cancels,
         expand_by,
         shrink_by,

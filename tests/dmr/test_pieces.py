@@ -11,12 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dmr.arrays import Array
-from dmr.ckpt import Block, BlockCyclic, Replicated
+from dmr.ckpt import Automatic, Block, BlockCyclic, EverySeconds, KeepEverySteps, KeepLast, Replicated
 from dmr.errors import Error
 from dmr.holders import Particles, PerRank, Ragged
 from dmr.loops import Loops
-from dmr.safepoint import MOST_STEPS_APART, Cadence, Order, Suggest, Wishes, agree
+from dmr.safepoint import MOST_STEPS_APART, Cadence, Order, agree
 from dmr.settings import Settings, from_environment, settings
+from dmr.wishes import Suggest, Wishes
 from dmr.world import SingleProcess
 
 
@@ -36,10 +37,20 @@ from dmr.world import SingleProcess
 )
 def test_checkpoint_intervals(text, seconds, steps):
     found = settings(every=text)
-    assert (found.every_seconds, found.every_steps) == (seconds, steps)
+    assert found.rule == (EverySeconds(seconds) if seconds else None)
+    assert found.every_steps == steps
 
 
-@pytest.mark.parametrize("text", ["0", "0steps", "-5", "soon", "1:2:3:4", "5 parsecs", ""])
+def test_automatic_intervals_take_a_mean_time_between_failures():
+    assert settings(every="auto").rule == Automatic(86400.0)
+    assert settings(every="auto/6h").rule == Automatic(21600.0)
+    rule = KeepLast(1) | KeepEverySteps(10)
+    assert settings(keep=rule, background=True) == Settings(keep=rule, background=True)
+
+
+@pytest.mark.parametrize(
+    "text", ["0", "0steps", "-5", "soon", "1:2:3:4", "5 parsecs", "", "auto/", "auto/never", "auto/0"]
+)
 def test_bad_intervals_are_refused(text):
     with pytest.raises(Error, match="checkpoint_every"):
         settings(every=text)
@@ -48,10 +59,21 @@ def test_bad_intervals_are_refused(text):
 def test_the_launcher_overrides_the_program():
     chosen = from_environment(
         Settings(every_steps=5, keep=1, driver="mpio"),
-        {"DMR_CHECKPOINT_EVERY": "60", "DMR_KEEP": "4", "DMR_DRIVER": "direct", "DMR_CHECK_INTERVAL": "2"},
+        {
+            "DMR_CHECKPOINT_EVERY": "60",
+            "DMR_KEEP": "4",
+            "DMR_DRIVER": "direct",
+            "DMR_CHECK_INTERVAL": "2",
+            "DMR_CHECKPOINT_BACKGROUND": "1",
+        },
     )
-    assert chosen == Settings(every_seconds=60, every_steps=None, keep=4, driver="direct", interval=2.0)
-    for name, value in [("DMR_KEEP", "0"), ("DMR_DRIVER", "fast"), ("DMR_CHECK_INTERVAL", "never")]:
+    assert chosen == Settings(rule=EverySeconds(60.0), keep=4, driver="direct", background=True, interval=2.0)
+    for name, value in [
+        ("DMR_KEEP", "0"),
+        ("DMR_DRIVER", "fast"),
+        ("DMR_CHECK_INTERVAL", "never"),
+        ("DMR_CHECKPOINT_BACKGROUND", "yes"),
+    ]:
         with pytest.raises(Error, match=name):
             from_environment(Settings(), {name: value})
 

@@ -65,6 +65,22 @@ def test_checkpoints_by_steps_are_made_at_those_steps_and_the_last_ones_kept(han
     assert sorted(each.step for each in Store(hand.run_dir.checkpoints).list()) == [42, 49, 56]
 
 
+def test_checkpoints_in_the_background_are_those_of_the_foreground(hand, finish, fixed_size):
+    env = {"DMR_CHECKPOINT_EVERY": "7steps", "DMR_KEEP": "9", "DMR_CHECKPOINT_BACKGROUND": "1"}
+    started = hand.start("field.py", "--pace", 0.02, ranks=3, env=env)
+    told = hand.wait(lambda p: p.checkpoint is not None)
+    assert told.checkpoint.step % 7 == 0
+    hand.wait(lambda p: p.step > 30)
+    hand.ask("resize")
+    assert finish(started).status == 0
+    left = hand.progress().checkpoint
+    steps = [event["step"] for event in hand.run_dir.events() if event["event"] == "checkpoint"]
+    assert steps[:4] == [7, 14, 21, 28] and steps[-1] == left.step
+    (hand.run_dir.checkpoints / left.name).unlink()
+    assert digest(finish(hand.start("field.py", ranks=2)).out) == fixed_size
+    assert hand.progress().loaded.step == steps[-2]
+
+
 @pytest.mark.parametrize(("how", "status"), [("raise", None), ("exit", 3), ("kill", None), ("all", None)])
 def test_a_rank_that_fails_ends_all_and_speaks_once(hand, finish, fixed_size, how, status):
     started = hand.start("field.py", "--fail-at", 30, "--how", how, ranks=3, env={"DMR_CHECKPOINT_EVERY": "10steps"})
