@@ -39,7 +39,8 @@ AFTER_DEATH = 10.0
 LONGEST_WAIT = 3600.0
 """An owner that lives but does not hand over in this time never will."""
 
-Verdict = Literal["go", "finished", "unwanted", "stopped"]
+Verdict = Literal["go", "done", "finished", "unwanted", "stopped"]
+"""``done``: the run has finished in this very job, before it was requeued or its script came to a second launcher."""
 
 
 @dataclass(frozen=True)
@@ -165,6 +166,9 @@ class Arrival:
 
     def _again(self, owner: Owner) -> Turn:
         """This job held the run before: it was requeued, or `dmr resume` took the lease for it."""
+        last = read_history(self.run.events(owner.number, skip=("decided",))).last
+        if last is not None and last.why == "finished":
+            return Turn("done", owner.number, "the run has finished already")
         number = owner.number + 1
         if self.run.take_lease(number, lease_content(self.token, self.job, self.restarts)):
             return Turn("go", number, "resumed" if owner.queued else "requeued")

@@ -7,7 +7,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from .leave import leave_job
 from .options import RunOptions
 from .owner import OwnerWatch, lease_content, owner_of, slurm_restarts
 from .rundir import ENV_GENERATION, ENV_NODES, ENV_RUN_DIR, ENV_TOKEN, RunDir, RunDirError, new_token
+from .slurm.submit import CPUS_PER_TASK, TASKS_PER_NODE, TIME_LIMIT
 from .supervisor import Supervisor
 
 RUNS = Path("dmr-runs")
@@ -66,6 +67,16 @@ class Claim:
             ) from None
 
 
+    def belongs_to(self, job: str | None) -> bool:
+        """Whether the claim is this job's own. One that a successor's script submits inherits the environment."""
+        known = {
+            str(each["job"])
+            for each in self.run.events(skip=("decided",))
+            if each.get("token") == self.token and each.get("event") in ("submitted", "started") and each.get("job")
+        }
+        return job is None or not known or job in known
+
+
 def run_name(command: Sequence[str], job: str | None, now: float) -> str:
     """Return a name for a run: the program's, and the job's number or the time."""
     words = [word for word in command if not word.startswith("-")]
@@ -74,6 +85,12 @@ def run_name(command: Sequence[str], job: str | None, now: float) -> str:
     stem = Path((scripts or modules or words or ["run"])[0]).name.removesuffix(".py")
     stem = re.sub(r"[^A-Za-z0-9._-]+", "-", stem)[:40].strip("-.") or "run"
     return f"{stem}-{job or time.strftime('%Y%m%d-%H%M%S', time.localtime(now))}"
+
+
+def forget_claim(environ: MutableMapping[str, str]) -> None:
+    """Take out of an environment what was said to another run's successor."""
+    for name in (ENV_RUN_DIR, ENV_GENERATION, ENV_TOKEN, TASKS_PER_NODE, CPUS_PER_TASK, TIME_LIMIT):
+        environ.pop(name, None)
 
 
 def free_folder(parent: Path, name: str) -> Path:
@@ -161,6 +178,9 @@ def arrive(claim: Claim, command: Sequence[str], options: RunOptions, engine: En
         if turn is None:
             arrival.withdraw("ended while it waited for its turn")
             return exits.of_signal(interrupts.signal)
+        if turn.verdict == "done":
+            console.say(turn.reason)
+            return exits.FINISHED
         if turn.verdict != "go":
             console.say(f"not taking over: {turn.reason}")
             return leave_job(engine, allocation.job, options.after_handover, console, interrupts)
@@ -218,10 +238,16 @@ def resume_by_job(run: RunDir, options: RunOptions, engine: Engine, console: Con
     """
     history = read_history(run.events(skip=("decided",)))
     pending = history.open_successor
-    if pending is not None and pending.job and not history.finished:
-        info = engine.job(pending.job)
-        if info.state in ("pending", "running"):
-            raise Refused(f"job {pending.job} is {info.state}, and continues {run.folder} when it starts")
+    if pending is not None and not history.finished:
+        # A launcher that was killed while it submitted has left no job id.
+        info = engine.job(pending.job) if pending.job else engine.find(pending.name)
+        if info is not None and info.state in ("pending", "running"):
+            raise Refused(f"job {info.job} is {info.state}, and continues {run.folder} when it starts")
+        if info is not None and info.state == "unknown":
+            raise EngineError(
+                f"job {pending.job} may still wait to continue {run.folder}, and the scheduler does not answer: "
+                f"try again when it does ({info.reason})"
+            )
     number = assess(run, engine, None) + 1
     token = new_token()
     if not run.take_lease(number, lease_content(token, None, 0, queued=True)):
@@ -229,6 +255,8 @@ def resume_by_job(run: RunDir, options: RunOptions, engine: Engine, console: Con
     size = nodes or (history.last.nodes if history.last else options.sizes[0])
     name = job_name(options.run, number, token)
     environment = {ENV_RUN_DIR: str(run.folder), ENV_GENERATION: str(number), ENV_TOKEN: token}
+    if pending is not None:  # should it turn up after all, it knows that it is not wanted
+        run.append(number, "cancelled", token=pending.token, job=pending.job, reason="the run was resumed")
     nodes_asked = (size, size)
     fields: dict[str, Any] = {"token": token, "successor": number, "name": name, "nodes": nodes_asked}
     run.append(number, "submitted", job=None, **fields)
@@ -264,7 +292,8 @@ def resume(
         When the run has finished, when its launcher lives, or when another one was quicker.
     """
     held = engine.allocation()
-    number = assess(run, engine, held.job) + 1
+    # An engine without a queue knows nothing of the job that the owner may run in.
+    number = assess(run, engine if engine.can_submit else None, held.job) + 1
     reached("resuming", number)
     token = new_token()
     if not run.take_lease(number, lease_content(token, held.job, slurm_restarts())):

@@ -24,6 +24,8 @@ BEAT = 5.0
 """Seconds between two signs of life."""
 SILENT = 90.0
 """An owner on another machine without a sign of life for so long is taken for dead."""
+FORGOTTEN = 15.0
+"""Seconds for a sign of life from a job that the scheduler does not know: it may be another scheduler's."""
 ASK_EVERY = 30.0
 """Seconds between two questions to the scheduler about the owner's job."""
 
@@ -147,4 +149,6 @@ class OwnerWatch:
         if self._asked is None or now - self._asked > ASK_EVERY:
             self._asked = now
             self.info = self.engine.job(job)
-        return self.info is not None and self.info.state == "ended"
+        if self.info is None or self.info.state != "ended":
+            return False
+        return bool(self.info.outcome) or self.owner.queued or now - self._began > FORGOTTEN

@@ -93,7 +93,7 @@ class _Every(click.ParamType):
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True)
 def launch(command: tuple[str, ...], **given: Any) -> int:
     """Run COMMAND as a malleable MPI program: its size may change while it runs."""
-    from ..begin import Claim, arrive
+    from ..begin import Claim, arrive, forget_claim
     from ..console import NORMAL, QUIET, VERBOSE, Console
     from ..options import RunOptions
 
@@ -101,10 +101,19 @@ def launch(command: tuple[str, ...], **given: Any) -> int:
     if int(os.environ.get("SLURM_HET_SIZE", "1") or 1) > 1:
         fail("a heterogeneous job can't change its size: submit it without ':' between components", EXIT_USAGE)
     claim = Claim.from_environment(os.environ)
+    if claim is not None and not claim.belongs_to(_job()):
+        forget_claim(os.environ)
+        claim = None
     if claim is not None:
         options = RunOptions.of_run(claim.run)
         return arrive(claim, command, options, make_engine(options), console)
     return _fresh(command, given, console)
+
+
+def _job() -> str | None:
+    from ..slurm.held import job_id
+
+    return job_id(os.environ) if "SLURM_JOB_ID" in os.environ else None
 
 
 def make_engine(options: RunOptions) -> Engine:

@@ -350,6 +350,8 @@ class SlurmEngine:
             return "unknown"
         if found.get("Reason") == "TimeLimit" or found.get("JobState") in ("TIMEOUT", "DEADLINE"):
             return "limit"
+        if found.get("Reason") == "NodeDown" or found.get("JobState") in ("NODE_FAIL", "BOOT_FAIL"):
+            return "preempted"  # nobody's wish: the run goes on in another job
         return "none" if found.get("JobState") in ("RUNNING", "CONFIGURING", "SUSPENDED") else "cancelled"
 
     def _comes_back(self, found: Mapping[str, str]) -> bool:
