@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import time
@@ -42,7 +43,7 @@ class Account:
     def open(self, number: int, token: str) -> None:
         """Begin with a lease that was taken."""
         self.number, self.token = number, token
-        self.reread()
+        self.history = read_history(self.run.events(skip=("decided",)))
         control = self.run.read_control()
         self._control = max(self.history.last_control, control.id if control else 0)
         reached("leased", number)
@@ -67,6 +68,9 @@ class Account:
             try:
                 return self.run.take_lease(number, content)
             except OSError as error:
+                with contextlib.suppress(OSError):
+                    if (self.run.read_lease(number) or {}).get("token") == content["token"]:
+                        return True  # only what comes after its creation has failed
                 if not left:
                     raise RunDirError(
                         f"{self.run.folder} can't be written for {WRITE_TRIES * WRITE_PAUSE / 60:.0f} min "
@@ -90,8 +94,9 @@ class Account:
         return True
 
     def reread(self) -> None:
-        """Bring the history up to date."""
-        self.history = read_history(self.run.events(skip=("decided",)))
+        """Bring the history up to date, where the run directory can be read."""
+        with contextlib.suppress(OSError):
+            self.history = read_history(self.run.events(skip=("decided",)))
 
     def next_control(self) -> int:
         """Return the id of the next request."""
@@ -114,8 +119,8 @@ class Account:
         except OSError:
             return
 
-    def refuse_fence(self) -> None:
-        """Make sure that nobody has taken over.
+    def refuse_fence(self, *, now: bool = False) -> None:
+        """Make sure that nobody has taken over; looks once a second, or ``now``.
 
         Raises
         ------
@@ -123,9 +128,12 @@ class Account:
             When somebody has.
         """
         moment = self.clock()
-        if 0 <= moment - self._looked < LOOK_AT_LEASES:
+        if not now and 0 <= moment - self._looked < LOOK_AT_LEASES:
             return
         self._looked = moment
-        leases = self.run.leases()
+        try:
+            leases = self.run.leases()
+        except OSError:  # a file system that fails for a moment; a commit is refused all the same
+            return
         if leases and leases[-1] > self.number:
             raise Fenced

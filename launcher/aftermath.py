@@ -198,6 +198,9 @@ class Aftermath:
         self.console.warn(f"the ranks did not start: {outcome.text}; trying again in {pause:.0f} s")
         self._pause(pause)
         if self.changes.told_to_end:
+            ending = self.changes.ending()
+            if ending in ("limit", "preempted", "requeued"):
+                return self._after_scheduler(app, outcome, ending, None)
             self.account.record("stopping", by="signal")
             return self._stopped(app, outcome)
         self.place.lose()

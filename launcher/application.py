@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from .awake import AwakeClock
 from .engine import Ranks
 from .outcome import Outcome, judge
 from .rundir import Action, Control, Progress, RunDir
@@ -48,6 +49,8 @@ class Application:
         Seconds that a request may take before the ranks are killed.
     next_id
         Returns the id of the next request.
+    clock, awake
+        Time of day, and the clock of patience (see `.awake`).
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class Application:
         grace: float,
         next_id: Callable[[], int],
         clock: Callable[[], float] = time.time,
+        awake: Callable[[], float] | None = None,
     ) -> None:
         self.run, self.number, self.token, self.nodes = run, number, token, nodes
         self.ranks, self.grace = ranks, grace
@@ -72,12 +76,13 @@ class Application:
         self.killed: str | None = None
         self.hung = False
         self._next_id, self._clock = next_id, clock
+        self._awake = awake or AwakeClock()
         self._deadline: float | None = None
         self._extended = False
         self._failed_at: float | None = None
         self._done_at: float | None = None
         self._stamp: tuple[int, int] | None = None
-        self._reported = self.launched
+        self._reported = self._awake()
         self._reports = 0
         self._longest = 0.0
         self._measured: dict[str | None, _Measured] = {}
@@ -105,7 +110,7 @@ class Application:
 
     def _take(self, progress: Progress) -> None:
         before, self.progress = self.progress, progress
-        moment = self._clock()
+        moment = self._awake()
         if before is not None and before.state == progress.state == "running":
             self._reports += 1
             self._longest = max(self._longest, moment - self._reported)
@@ -150,18 +155,24 @@ class Application:
         ----------
         within
             Seconds until then; default: the grace, or some steps and saves where these take longer.
+
+        Raises
+        ------
+        OSError
+            When the request can't be written; nothing has changed then.
         """
-        deadline = self._clock() + (self.patience() if within is None else within)
-        self.control = Control(self._next_id(), self.number, action, nodes, deadline, reason)
-        self.run.write_control(self.control)
-        self._deadline = None if action == "checkpoint" else deadline
+        seconds = self.patience() if within is None else within
+        control = Control(self._next_id(), self.number, action, nodes, self._clock() + seconds, reason)
+        self.run.write_control(control)
+        self.control = control
+        self._deadline = None if action == "checkpoint" else self._awake() + seconds
         self._extended = within is not None
         return self.control
 
     def end_within(self, seconds: float, why: str) -> None:
         """Tell ranks that take no requests to end, and kill them when they have not in time."""
         self.killed = self.killed or why
-        self._deadline, self._extended = self._clock() + seconds, True
+        self._deadline, self._extended = self._awake() + seconds, True
         self.ranks.terminate()
 
     def patience(self) -> float:
@@ -207,7 +218,7 @@ class Application:
         spoke_before
             Whether the program reported in an earlier generation, so that silence from the start is no good sign.
         """
-        silent = self._clock() - self._reported
+        silent = self._awake() - self._reported
         if self.progress is None:
             patience = max(START_LEAST, HANG_LEAST if given is None else given)
             return silent if spoke_before and given != 0 and silent > patience else None
@@ -224,9 +235,9 @@ class Application:
 
     def watch_deadlines(self, after_failure: float) -> None:
         """Kill the ranks that are past a deadline: of a request, or after the first failure of one of them."""
-        now = self._clock()
+        now = self._awake()
         if self._failed_at is None:
-            if (self.run.folder / "failure" / f"{self.number:04d}.json").exists():
+            if os.path.exists(self.run.folder / "failure" / f"{self.number:04d}.json"):
                 self._failed_at = now
         elif now > self._failed_at + after_failure:
             self.kill(f"ranks were still there {after_failure:.0f} s after the first failure")

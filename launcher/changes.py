@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import signal
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from .application import Application
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 LIMIT_LEAD = 60.0
 """Seconds left when the allocation ends, beside one step and two saves."""
+ASK_AGAIN = 10.0
+"""After a save that failed a successor that waits, and the clock, have the application try again so much later."""
 LIMIT_SHARE = 0.25
 """The lead is never more than this part of the time that the allocation had left at the start."""
 
@@ -56,7 +59,7 @@ class Changes:
         self._began = account.clock()
         self._wish: UserRequest | None = None
         self._wish_by = ""
-        self._not_before = 0.0
+        self._not_before = self._ask_again = 0.0
         self._suggestion = "policy"
         self._cancels = 0
         self._phase: str | None = None
@@ -81,12 +84,15 @@ class Changes:
         asking = app.computing and self.plan is None and not arrived
         new_view = self.watcher.poll(asking and (self._flexible or self.successors.current is not None))
         if new_view and self.watcher.view is not None:
+            self._renew_end(self.watcher.view)
             self.successors.see(self.watcher.view)
             if self.place.idle > 0:  # the scheduler did not answer when they were to be given back
                 self.place.fit(self.place.used)
         if not app.computing or self.plan is not None:
             return
         now = self.account.clock()
+        if 0 < self._ask_again - now <= ASK_AGAIN:
+            return
         if arrived:
             self._hand_over_to_started(app)
         elif self._limit_near(app, now):
@@ -102,15 +108,29 @@ class Changes:
 
     def leave(self, app: Application, plan: Plan, within: float | None = None) -> None:
         """Ask the application to save and leave; `plan` says what follows."""
-        self.plan = plan
         action: Action = "stop" if plan.kind == "stop" else "resize"
-        control = app.ask(action, nodes=plan.nodes, reason=plan.reason, within=within)
+        try:
+            control = app.ask(action, nodes=plan.nodes, reason=plan.reason, within=within)
+        except OSError as error:
+            self._could_not_ask(app, plan, within, error)
+            return
+        self.plan = plan
         self.account.record(
             "requested", id=control.id, action=action, nodes=plan.nodes, by=plan.by, reason=plan.reason,
             deadline=control.deadline,
         )  # fmt: skip
         self.console.detail(f"asked the application to save and leave: {plan.reason}")
         reached("requested", self.account.number)
+
+    def _could_not_ask(self, app: Application, plan: Plan, within: float | None, error: OSError) -> None:
+        """Do without ``control.json``: a program that has to leave saves on SIGTERM, too; the rest can wait."""
+        self.account.record("failed", what=f"could not ask the application: {error.strerror}")
+        self.console.warn(f"can't write to {self.account.run.folder}: {error.strerror}")
+        if plan.kind in ("stop", "leave", "requeue"):
+            self.plan = plan
+            app.end_within(app.patience() if within is None else within, plan.reason)
+        else:
+            self.failed(f"the run directory can't be written: {error.strerror}")
 
     # -- a successor has started
 
@@ -194,7 +214,7 @@ class Changes:
         current = self.successors.current
         if current is not None:
             if current.after is None or current.nodes[1] != nodes:
-                self.successors.follow((nodes, nodes), reason)
+                return self.successors.follow((nodes, nodes), reason)
             return True
         if self.account.clock() < self.successors.refused_until:
             return False
@@ -267,6 +287,7 @@ class Changes:
         if self.successors.current is not None and self.successors.current.after is not None:
             self.successors.cancel(reason)
         self.plan = None
+        self._ask_again = self.account.clock() + ASK_AGAIN
         self._not_before = self.account.clock() + max(60.0, self.options.query_interval)
 
     # -- the clock
@@ -279,6 +300,12 @@ class Changes:
 
     def _limit_near(self, app: Application, now: float) -> bool:
         return self.place.allocation.end is not None and now >= self.place.allocation.end - self.lead(app)
+
+    def _renew_end(self, view: ClusterView) -> None:
+        """Take note that the job's time limit was changed, or is known now."""
+        mine = next((each for each in view.jobs if each.job == self.place.job and each.state == "running"), None)
+        if mine is not None and mine.end is not None and mine.end != self.place.allocation.end:
+            self.place.allocation = replace(self.place.allocation, end=mine.end)
 
     def leave_for_limit(self, app: Application, within: float | None = None) -> None:
         """Ask the application to save and leave, with a successor of the same size behind this job."""
@@ -308,6 +335,8 @@ class Changes:
     def _leave_the_job(
         self, app: Application, why: str, reason: str, nodes: tuple[int, int], within: float | None
     ) -> None:
+        # First: a scheduler that is slow to take the successor must not use up the time for the save.
+        self.leave(app, Plan("leave", nodes[1], "clock", reason, why), within)
         if self.successors.current is None and self.engine.can_submit:
             if self.account.number < self.options.max_generations:
                 after = self.place.job if why == "time limit" else None
@@ -316,7 +345,6 @@ class Changes:
                 self.console.warn("all generations are used up (--max-generations)")
         if self.successors.current is None:
             self.console.warn(f"{reason}, and nothing can follow by itself")
-        self.leave(app, Plan("leave", nodes[1], "clock", reason, why), within)
 
     def ending(self) -> Ending:
         """Return why this launcher is to end; ``none`` when the scheduler does not know of it, and no signal came."""
@@ -330,6 +358,15 @@ class Changes:
         if found in ("none", "unknown") and self.interrupts.count:
             return "limit" if near else "cancelled"
         return "none" if found == "unknown" else found
+
+    def told_to_stop(self) -> bool:
+        """Whether a signal came that is the user's wish; the time limit's or a preemption's is served by this."""
+        if not self.told_to_end:
+            return False
+        if self.signals_served == 0 and self.ending() in ("limit", "preempted", "requeued"):
+            self.signals_served = self.interrupts.count
+            return False
+        return True
 
     @property
     def told_to_end(self) -> bool:

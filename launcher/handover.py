@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from ..resize.view import ClusterView
@@ -24,6 +23,8 @@ from .slurm.reasons import waits_for
 NODE_LIMITS = frozenset({"AssocGrpNodeLimit", "MaxNodePerAccount", "QOSGrpNodeLimit", "QOSMaxNodePerUserLimit"})
 """Limits that this run's own nodes count in: beside them the successor does not start."""
 
+LOOK_FOR_START = 0.5
+"""Seconds between two looks for a successor that has started."""
 LOOK_FOR_LOST = 30.0
 """Seconds between two looks for a submission whose answer was lost."""
 GIVE_UP_LOST = 90.0
@@ -74,7 +75,7 @@ class Successors:
         """No submission before that: the scheduler said no."""
         self._refusals = 0
         self._to_cancel: list[str | Successor] = []
-        self._next_look = 0.0
+        self._next_look = self._listed = 0.0
 
     def adopt(self, found: SuccessorRecord) -> None:
         """Take over the successor that an earlier launcher of the run submitted."""
@@ -107,8 +108,7 @@ class Successors:
         try:
             successor.job = self.engine.submit(Submission(number, token, name, nodes, environment, after, limit=limit))
         except SubmitRefused as error:
-            self._refusals += 1
-            self.refused_until = self._clock() + min(3600.0, 300.0 * 2 ** (self._refusals - 1))
+            self._back_off()
             self._drop(f"refused: {error}")
             self.console.warn(f"a job with {_span(nodes)} nodes was refused, going on as it is: {error}")
             return False
@@ -132,8 +132,8 @@ class Successors:
         successor = self.current
         if successor is None:
             return False
-        if successor.started is None and os.path.exists(self._claim(successor)):
-            events = [e for e in self.run.events(successor.number) if e.get("token") == successor.token]
+        if successor.started is None and self._announced(successor):
+            events = [e for e in self._events(successor) if e.get("token") == successor.token]
             successor.started = next((e for e in events if e.get("event") == "started"), None)
             if successor.started is not None and successor.job is None:
                 successor.job = successor.started.get("job")
@@ -144,7 +144,7 @@ class Successors:
         successor = self.current
         return successor is not None and any(
             e.get("event") == "cancelled" and e.get("token") == successor.token and e.get("by") == "successor"
-            for e in self.run.events(successor.number)
+            for e in self._events(successor)
         )
 
     def tick(self) -> None:
@@ -186,27 +186,31 @@ class Successors:
             if info.state == "ended" and not self.arrived():
                 self.console.say(f"the successor, job {successor.job}, is gone without a start: going on as it is")
                 self._drop(f"ended before it took over: {info.reason or 'cancelled'}")
+                self._back_off()  # who cancelled it does not want the next one at once
             return
         if job.state != "pending":
             return
         if waits_for(job.reason) == "never":
             self.cancel(f"it would never start: {job.reason}")
+            self._back_off()
         elif successor.after is None and job.reason.strip("()").split(",")[0] in NODE_LIMITS:
             self.cancel(f"it would not start beside this job: {job.reason}")
+            self._back_off()
 
-    def follow(self, nodes: tuple[int, int], reason: str) -> None:
-        """Ask for another size in the successor that waits."""
+    def follow(self, nodes: tuple[int, int], reason: str) -> bool:
+        """Ask for another size in the successor that waits; False when the scheduler does not change it."""
         successor = self.current
         if successor is None or successor.job is None or successor.nodes == nodes:
-            return
+            return True
         try:
             self.engine.resize_pending(successor.job, nodes)
         except EngineError as error:
             self.console.detail(f"job {successor.job} keeps asking for {_span(successor.nodes)} nodes: {error}")
-            return
+            return False
         self.record("resized", token=successor.token, nodes=list(nodes), reason=reason)
         self.console.say(f"job {successor.job} now asks for {_span(nodes)} nodes: {reason}")
         successor.nodes = nodes
+        return True
 
     def cancel(self, reason: str) -> None:
         """Give the successor up, for good: recorded first, then told to the scheduler until it knows."""
@@ -221,6 +225,10 @@ class Successors:
     def forget(self) -> None:
         """Take note that the successor has taken over, or never will."""
         self.current = None
+
+    def _back_off(self) -> None:
+        self._refusals += 1
+        self.refused_until = self._clock() + min(3600.0, 300.0 * 2 ** (self._refusals - 1))
 
     def _drop(self, reason: str) -> None:
         successor, self.current = self.current, None
@@ -241,8 +249,23 @@ class Successors:
             self._to_cancel.append(what)
             self.console.detail(f"could not cancel {what if isinstance(what, str) else what.name} yet: {error}")
 
-    def _claim(self, successor: Successor) -> Path:
-        return self.run.folder / "ledger" / f"{successor.number:04d}.{successor.token}.jsonl"
+    def _events(self, successor: Successor) -> list[dict[str, Any]]:
+        try:
+            return self.run.events(successor.number)
+        except OSError:  # looked at again in the next turn
+            return []
+
+    def _announced(self, successor: Successor) -> bool:
+        folder = self.run.folder / "ledger"
+        now = self._clock()
+        if 0 <= now - self._listed < LOOK_FOR_START:
+            return False
+        self._listed = now
+        try:
+            # Listed: over NFS the answer that a file is not there may be a minute old.
+            return f"{successor.number:04d}.{successor.token}.jsonl" in os.listdir(folder)
+        except OSError:
+            return False
 
 
 def _span(nodes: tuple[int, int]) -> str:

@@ -42,13 +42,13 @@ class Release:
         if successor is None:
             self.console.warn(f"not finished, and nothing follows by itself: dmr resume {self.account.run.folder}")
             return exits.UNFINISHED
-        in_a_hurry = self.changes.signals_served > 0
-        while successor.job is None and not in_a_hurry and not self.changes.told_to_end:
+        # In a hurry it is released to a successor whose job is not known.
+        while successor.job is None and not self.changes.told_to_stop() and not self.changes.signals_served:
             self.successors.tick()
             if self.successors.current is None:
                 return None
             time.sleep(1.0)
-        if self.changes.told_to_end or not self._release(successor.token):
+        if self.changes.told_to_stop() or not self._release(successor.token):
             return None
         reached("released", self.account.number)
         waits_for_us = successor.after is not None or successor.started is None
@@ -74,9 +74,10 @@ class Release:
         began = looked = self.account.clock()
         run, following = self.account.run, self.account.number + 1
         while True:
-            if self.changes.told_to_end:
+            if self.changes.told_to_stop():
                 return False
-            if (lease := run.read_lease(following)) is not None:
+            # Listed first: over NFS the answer that a file is not there may be a minute old.
+            if following in run.leases() and (lease := run.read_lease(following)) is not None:
                 return lease.get("token") == token
             now = self.account.clock()
             gone = self.successors.withdrew()

@@ -31,6 +31,15 @@ class UserRequest:
     by: str = ""
 
 
+def _changed(folder: Path) -> int:
+    """Return when a folder changed; opened for that, since over NFS a mere stat may be a minute old."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        return os.fstat(handle).st_mtime_ns
+    finally:
+        os.close(handle)
+
+
 class Requests:
     """The requests of one run, on either side."""
 
@@ -71,7 +80,7 @@ class Requests:
     def take(self) -> list[UserRequest]:
         """Return the requests that are new since the last call, oldest first. Cheap while there are none."""
         try:
-            changed = os.stat(self.folder).st_mtime_ns
+            changed = _changed(self.folder)
             if changed == self._seen:
                 return []
             names = sorted(name for name in os.listdir(self.folder) if _NAME.fullmatch(name))

@@ -56,7 +56,7 @@ class Supervisor:
         self._poll = poll
         self.account = Account(run, console, clock)
         self.place = Place(self.account, options, engine, console)
-        self.watcher = Watcher(engine, options.query_interval, clock)
+        self.watcher = Watcher(engine, options.query_interval, time.monotonic)
         self.successors = Successors(run, options.run, engine, console, self.account.record, clock)
         self.requests = Requests(run)
         self.interrupts = Interrupts(self._signalled)
@@ -116,6 +116,7 @@ class Supervisor:
             self.app = self.place.start(nodes, step.cause, may_fail=self._spoke)
             self._beat(now=True)
             status = self._watch(self.app)
+            self.account.refuse_fence(now=True)  # ranks that found out first leave nothing for this launcher to decide
             outcome = self.app.outcome(status, self._spoke)
             self._spoke = self._spoke or self.app.progress is not None
             step = self.aftermath.follow(self.app, outcome)
@@ -129,6 +130,8 @@ class Supervisor:
             self._turn(app)
             busy = self.changes.plan is not None or not app.computing
             time.sleep(min(BUSY_POLL, self._poll) if busy else self._poll)
+        if status != 0:
+            app.ranks.kill()  # a starter that was killed leaves ranks behind, which would compute beside the next ones
         return status
 
     def _turn(self, app: Application) -> None:
@@ -179,7 +182,11 @@ class Supervisor:
         elif request.action == "checkpoint" and (self.changes.plan is not None or not app.computing):
             self.requests.answer(request, "refused", "it is starting, or saving already")
         elif request.action == "checkpoint":
-            control = app.ask("checkpoint", reason=f"asked for by {by}")
+            try:
+                control = app.ask("checkpoint", reason=f"asked for by {by}")
+            except OSError as error:
+                self.requests.answer(request, "refused", f"the run directory can't be written: {error.strerror}")
+                return
             self.account.record("requested", id=control.id, action="checkpoint", by=by)
             self.requests.answer(request, "accepted", f"request {control.id}")
         elif request.action == "resize" and request.nodes is not None:

@@ -1,0 +1,410 @@
+"""What must not happen whatever the surroundings do: second copies, endless repetitions, programs ended for nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dmr.launcher import account as account_module
+from dmr.launcher import exits
+from dmr.launcher import owner as owner_module
+from dmr.launcher.account import Account
+from dmr.launcher.application import Application
+from dmr.launcher.arrival import Arrival
+from dmr.launcher.awake import LONGEST_GAP, AwakeClock
+from dmr.launcher.begin import Claim, Refused, forget_claim, resume, resume_by_job
+from dmr.launcher.changes import Changes
+from dmr.launcher.console import QUIET, Console
+from dmr.launcher.engine import EngineError, JobInfo, Submission
+from dmr.launcher.handover import Successors
+from dmr.launcher.interrupts import Interrupts
+from dmr.launcher.local import LocalEngine
+from dmr.launcher.options import RunOptions
+from dmr.launcher.owner import lease_content
+from dmr.launcher.place import Place
+from dmr.launcher.plan import Plan
+from dmr.launcher.release import Release
+from dmr.launcher.requests import Requests, UserRequest
+from dmr.launcher.rundir import Progress, RunDir, RunDirError
+from dmr.launcher.scheduler import Watcher
+from dmr.launcher.supervisor import Supervisor
+from dmr.resize.view import ClusterView, JobView
+
+ELSEWHERE = {"pid": 1, "born": 1, "host": "n7", "machine": "another machine"}
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass
+class Scheduler(LocalEngine):
+    """Takes jobs, and says of them what the test wants."""
+
+    jobs: dict[str, JobInfo] = field(default_factory=dict)
+    names: dict[str, JobInfo] = field(default_factory=dict)
+    submitted: list[Submission] = field(default_factory=list)
+    updates: int = 0
+    why: str = "none"
+    can_submit = True
+    no_shrink = None
+
+    def __post_init__(self) -> None:
+        super().__init__(4)
+
+    def job(self, job: str) -> JobInfo:
+        return self.jobs.get(job, JobInfo(job, "unknown", reason="no answer"))
+
+    def find(self, name: str) -> JobInfo | None:
+        return self.names.get(name)
+
+    def submit(self, submission: Submission) -> str:
+        self.submitted.append(submission)
+        return str(100 + len(self.submitted))
+
+    def resize_pending(self, job: str, nodes: tuple[int, int]) -> None:
+        self.updates += 1
+        raise EngineError("BadConstraints")
+
+    def ending(self) -> Any:
+        return self.why
+
+
+class Ranks:
+    """Ranks that do nothing but run."""
+
+    ended = ""
+
+    def poll(self) -> int | None:
+        return None
+
+    def terminate(self) -> None:
+        self.ended += "terminate "
+
+    def kill(self) -> None:
+        self.ended += "kill "
+
+
+@dataclass
+class Desk:
+    """What a supervisor works with, without its loop."""
+
+    folder: Path
+
+    def __post_init__(self) -> None:
+        self.run = RunDir.create(self.folder / "run", {"run": "r"})
+        self.engine, self.clock, self.console, self.ranks = Scheduler(), Clock(), Console(QUIET), Ranks()
+        sizes = (1, 2, 4, 8)
+        options = RunOptions(run="r", command=("x",), folder=str(self.folder), sizes=sizes, after_handover="exit")
+        account = Account(self.run, self.console, self.clock)
+        assert self.run.take_lease(1, lease_content("t", "7", 0))
+        account.open(1, "t")
+        self.successors = Successors(self.run, "r", self.engine, self.console, account.record, self.clock)  # type: ignore[arg-type]
+        place = Place(account, options, self.engine, self.console)  # type: ignore[arg-type]
+        place.allocation = replace(place.allocation, job="7", end=self.clock.now + 10_000)
+        watcher = Watcher(self.engine, 60.0, self.clock)  # type: ignore[arg-type]
+        self.interrupts = Interrupts()
+        self.changes = Changes(place, self.successors, watcher, Requests(self.run), self.interrupts)
+        self.app = Application(
+            self.run, 1, "t", 2, self.ranks, grace=60, next_id=account.next_control, clock=self.clock, awake=self.clock  # type: ignore[arg-type]
+        )  # fmt: skip
+        self.run.write_progress(Progress("r", 1, "t", "running", 0.0, step=5))
+        assert self.app.look() and self.app.computing
+
+    def turns(self, count: int) -> None:
+        for _ in range(count):
+            self.clock.now += 0.2
+            self.changes.turn(self.app)
+
+    def wish(self, nodes: int) -> str:
+        name = Requests(self.run).post("resize", nodes=nodes)
+        self.changes.user_asks(self.app, UserRequest(name, "resize", nodes), "user")
+        return name
+
+    def answer(self, name: str) -> str:
+        return str((Requests(self.run).answer_to(name) or {}).get("state"))
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+    monkeypatch.setattr(Watcher, "poll", lambda self, wanted: False)
+    yield Desk(tmp_path)
+
+
+# -- second copies
+
+
+def elsewhere(folder: Path, job: str = "7") -> RunDir:
+    run = RunDir.create(folder / "run", {"run": "r"})
+    assert run.take_lease(1, {**lease_content("old", job, 0), **ELSEWHERE})
+    run.append(1, "launched", token="old", job=job, nodes=2)
+    return run
+
+
+def options_of(folder: Path) -> RunOptions:
+    return RunOptions(run="r", command=("x",), folder=str(folder), sizes=(1, 2))
+
+
+def test_an_engine_without_a_queue_does_not_declare_the_owners_job_dead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = elsewhere(tmp_path)
+    told: list[object] = []
+
+    class Watching:
+        def __init__(self, run: RunDir, owner: object, engine: object, **more: object) -> None:
+            told.append(engine)
+
+        def decide(self) -> str:
+            return "alive"
+
+    monkeypatch.setattr("dmr.launcher.begin.OwnerWatch", Watching)
+    with pytest.raises(Refused, match="is alive"):
+        resume(run, options_of(tmp_path), LocalEngine(2), Console(QUIET))
+    assert told == [None] and run.leases() == [1]
+
+
+def test_a_job_that_the_scheduler_does_not_know_may_be_anothers(tmp_path: Path) -> None:
+    run, clock, engine = elsewhere(tmp_path), Clock(), Scheduler(jobs={"7": JobInfo("7", "ended")})
+    owner = owner_module.owner_of(run)
+    assert owner is not None
+    watch = owner_module.OwnerWatch(run, owner, engine, clock=clock)
+    assert watch.life() == "unknown"
+    clock.now += owner_module.FORGOTTEN + 1
+    assert watch.life() == "dead"
+
+
+def test_resume_finds_the_successor_whose_submission_was_not_answered(tmp_path: Path) -> None:
+    run = elsewhere(tmp_path)
+    run.append(1, "submitted", token="s", successor=2, job=None, name="dmr:r:2:s", nodes=[4, 4])
+    engine = Scheduler(names={"dmr:r:2:s": JobInfo("8", "pending")})
+    with pytest.raises(Refused, match="job 8 is pending"):
+        resume_by_job(run, options_of(tmp_path), engine, Console(QUIET))
+    assert engine.submitted == [] and run.leases() == [1]
+
+
+def test_resume_submits_nothing_while_the_successors_fate_is_unknown(tmp_path: Path) -> None:
+    run = elsewhere(tmp_path)
+    run.append(1, "submitted", token="s", successor=2, job="8", name="dmr:r:2:s", nodes=[4, 4])
+    engine = Scheduler()
+    with pytest.raises(EngineError, match="does not answer"):
+        resume_by_job(run, options_of(tmp_path), engine, Console(QUIET))
+    assert engine.submitted == [] and run.leases() == [1]
+
+
+def test_a_successor_that_a_resume_has_overtaken_knows_it(tmp_path: Path) -> None:
+    run = elsewhere(tmp_path)
+    run.append(1, "submitted", token="s", successor=2, job="8", name="dmr:r:2:s", nodes=[4, 4])
+    run.append(1, "ended", why="stopped")
+    engine = Scheduler(jobs={"8": JobInfo("8", "ended", outcome="cancelled")})
+    resume_by_job(run, options_of(tmp_path), engine, Console(QUIET))
+    turn = Arrival(run, engine, Console(QUIET), "s", 2, job="8").step()  # type: ignore[arg-type]
+    assert turn is not None and turn.verdict == "unwanted"
+
+
+def test_a_claim_that_a_job_inherited_is_not_its_own(tmp_path: Path) -> None:
+    run = elsewhere(tmp_path)
+    claim = Claim(run, 2, "s")
+    assert claim.belongs_to("8"), "the answer to the submission may be missing"
+    run.append(1, "submitted", token="s", successor=2, job="8", name="dmr:r:2:s", nodes=[4, 4])
+    assert claim.belongs_to("8") and not claim.belongs_to("9")
+    environ = {"DMR_RUN_DIR": "r", "DMR_GENERATION": "2", "DMR_TOKEN": "s", "DMR_TASKS_PER_NODE": "3", "DMR_KEEP": "4"}
+    forget_claim(environ)
+    assert environ == {"DMR_KEEP": "4"}
+
+
+@pytest.mark.parametrize(("why", "verdict"), [("finished", "done"), ("crashed", "go")])
+def test_a_run_that_has_finished_is_not_run_again_by_a_requeue(tmp_path: Path, why: str, verdict: str) -> None:
+    run = elsewhere(tmp_path)
+    run.append(1, "ended", why=why)
+    turn = Arrival(run, Scheduler(), Console(QUIET), "old", 1, job="7", restarts=1).step()  # type: ignore[arg-type]
+    assert turn is not None and turn.verdict == verdict
+
+
+# -- repetitions
+
+
+def test_a_successor_that_a_user_cancelled_is_not_submitted_again_at_once(desk: Desk) -> None:
+    name = desk.wish(4)
+    desk.turns(3)
+    assert len(desk.engine.submitted) == 1
+    desk.engine.jobs["101"] = JobInfo("101", "ended", outcome="cancelled")
+    desk.successors.see(ClusterView(0.0, 8, 0))
+    desk.turns(20)
+    assert len(desk.engine.submitted) == 1 and desk.answer(name) == "refused"
+
+
+def test_a_change_that_is_refused_is_not_asked_for_in_every_turn(desk: Desk) -> None:
+    desk.wish(4)
+    desk.turns(1)
+    name = desk.wish(8)
+    desk.turns(20)
+    assert desk.engine.updates == 1 and desk.answer(name) == "refused"
+
+
+def test_a_save_that_fails_is_not_asked_for_in_every_turn(desk: Desk) -> None:
+    desk.wish(4)
+    desk.turns(1)
+    token = desk.engine.submitted[0].token
+    desk.run.append(2, "started", claimant=token, token=token, job="101", nodes=4)
+    desk.turns(5)
+    assert desk.changes.plan is not None and desk.changes.plan.kind == "handover"
+    asked = desk.app.control
+    desk.app.forget_request()
+    desk.changes.failed("no space left")
+    desk.turns(20)
+    assert desk.app.control is asked
+    desk.clock.now += 20
+    desk.turns(1)
+    assert desk.app.control is not asked and desk.changes.plan is not None
+
+
+# -- a run directory that can't be written
+
+
+def full(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: RunDir, control: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(RunDir, "write_control", refuse)
+
+
+def test_a_request_that_cannot_be_written_leaves_the_program_in_peace(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full(desk, monkeypatch)
+    name = desk.wish(1)
+    desk.turns(3)
+    assert desk.changes.plan is None and desk.ranks.ended == "" and desk.answer(name) == "refused"
+
+
+def test_a_program_that_has_to_leave_is_told_by_a_signal_then(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    full(desk, monkeypatch)
+    desk.changes.leave(desk.app, Plan("stop", 2, "user", "stopped", "stopped"))
+    assert desk.ranks.ended == "terminate " and desk.changes.plan is not None
+
+
+def test_leases_that_cannot_be_listed_for_a_moment_end_nothing(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stale(self: RunDir) -> list[int]:
+        raise OSError(116, "Stale file handle")
+
+    monkeypatch.setattr(RunDir, "leases", stale)
+    desk.changes.account.refuse_fence()
+
+
+def test_a_lease_is_tried_for_again_and_then_it_says_what_to_do(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    tries: list[int] = []
+    take = RunDir.take_lease
+
+    def after_two(self: RunDir, number: int, content: Any) -> bool:
+        tries.append(number)
+        if len(tries) < 3:
+            raise OSError(28, "No space left on device")
+        return take(self, number, content)
+
+    monkeypatch.setattr(account_module, "WRITE_PAUSE", 0.0)
+    monkeypatch.setattr(RunDir, "take_lease", after_two)
+    desk.changes.account.next_generation("7")
+    assert tries == [2, 2, 2] and desk.changes.account.number == 2
+    monkeypatch.setattr(account_module, "WRITE_TRIES", 2)
+    tries.clear()
+    with pytest.raises(RunDirError, match="dmr resume"):
+        desk.changes.account.next_generation("7")
+
+
+# -- signals and clocks
+
+
+@pytest.mark.parametrize(("why", "released"), [("limit", True), ("preempted", True), ("cancelled", False)])
+def test_a_signal_of_the_time_limit_during_a_handover_stops_no_run(desk: Desk, why: str, released: bool) -> None:
+    desk.wish(4)
+    desk.turns(1)
+    assert desk.successors.current is not None
+    desk.engine.why = why
+    desk.interrupts.signal, desk.interrupts.count = 15, 1
+    status = Release(desk.changes).hand_over()
+    assert any(each["event"] == "released" for each in desk.run.events()) == released
+    assert (status is not None) == released
+
+
+def test_the_program_is_asked_before_the_scheduler(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[object] = []
+    monkeypatch.setattr(Scheduler, "submit", lambda self, submission: seen.append(desk.app.control) or "101")
+    desk.changes.leave_for_limit(desk.app)
+    assert seen == [desk.app.control] and desk.app.control is not None
+    assert desk.successors.current is not None and desk.successors.current.after == desk.changes.place.job
+
+
+def test_a_time_limit_that_was_changed_is_known_with_the_next_view(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, watcher = desk.changes.place, desk.changes.watcher
+    desk.clock.now += 1000.0
+    watcher.view = ClusterView(0.0, 8, 0, jobs=(JobView("7", "running", 2, end=desk.clock.now + 50.0),))
+    monkeypatch.setattr(Watcher, "poll", lambda self, wanted: True)
+    desk.turns(1)
+    assert place.allocation.end == desk.clock.now - 0.2 + 50.0
+    assert desk.changes.plan is not None and desk.changes.plan.why == "time limit"
+
+
+def test_ranks_that_find_out_first_leave_nothing_for_a_launcher_to_decide(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = RunDir.create(tmp_path / "run", {"run": "r"})
+    assert run.take_lease(1, lease_content("t", "7", 0))
+    run.append(1, "submitted", token="s", successor=2, job="8", name="dmr:r:2:s", nodes=[4, 4])
+
+    class Refusing(Ranks):
+        def poll(self) -> int:
+            if run.take_lease(2, lease_content("s", "8", 0)):
+                run.claim_failure(1, {"kind": "user", "text": "generation 2 has taken over"})
+            return 1
+
+    def start(place: Place, nodes: int, cause: str, *, may_fail: bool) -> Application:
+        return Application(run, 1, "t", nodes, Refusing(), grace=60, next_id=lambda: 1)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Place, "start", start)
+    status = Supervisor(run, options_of(tmp_path), Scheduler(), Console(QUIET)).run(1, "t", "fresh")  # type: ignore[arg-type]
+    assert status == exits.FENCED
+    assert not any(each["event"] in ("cancelled", "ended") for each in run.events())
+
+
+def test_time_in_which_nobody_was_awake_does_not_count() -> None:
+    steady = Clock()
+    clock = AwakeClock(steady)
+    for _ in range(10):
+        steady.now += 2.0
+        clock()
+    assert clock() == 20.0
+    steady.now += 7200.0  # suspended
+    assert clock() == 20.0 + LONGEST_GAP
+
+
+def test_a_suspended_program_is_not_hung(desk: Desk) -> None:
+    steady = Clock()
+    app = Application(
+        desk.run, 1, "t", 2, desk.ranks, grace=60, next_id=lambda: 1, clock=desk.clock, awake=AwakeClock(steady)  # type: ignore[arg-type]
+    )  # fmt: skip
+    assert app.look()
+    desk.clock.now += 7200.0  # the time of day leaps, too
+    steady.now += 7200.0
+    assert app.hung_for(600.0, True) is None
+    for _ in range(61):
+        steady.now += 10.0
+        app.watch_deadlines(30.0)
+    assert app.hung_for(600.0, True) is not None
+
+
+def test_an_awake_clock_that_goes_back_stands_still() -> None:
+    steady = Clock()
+    clock = AwakeClock(steady)
+    steady.now -= 100.0
+    assert clock() == 0.0
