@@ -36,6 +36,7 @@ class RunOptions:
     checkpoint_every: str | None = None
     keep: int | None = None
     driver: str | None = None
+    background: bool = False
     grace: float = 120.0
     max_restarts: int = 3
     hang_after: float | None = None
@@ -81,6 +82,7 @@ class RunOptions:
             "DMR_CHECKPOINT_EVERY": self.checkpoint_every,
             "DMR_KEEP": None if self.keep is None else str(self.keep),
             "DMR_DRIVER": self.driver,
+            "DMR_CHECKPOINT_BACKGROUND": "1" if self.background else None,
             "DMR_TIME_COMM": "1" if self.time_comm else None,
         }
         return {key: value for key, value in chosen.items() if value is not None}

@@ -37,6 +37,9 @@ nodes. The program's output goes through; a copy is kept in the run directory.
 def _every(text: str) -> str:
     if re.fullmatch(r"[1-9]\d* *steps?", text.strip()):
         return text.strip()
+    word, slash, failures = text.strip().partition("/")
+    if word == "auto":
+        return f"auto/{_every(failures)}" if slash else "auto"
     seconds = parse_time(text)
     if seconds <= 0:
         raise ValueError(f"{text!r} is no time above 0")
@@ -44,13 +47,13 @@ def _every(text: str) -> str:
 
 
 class _Every(click.ParamType):
-    name = "time|steps"
+    name = "time|steps|auto"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
             return _every(value)
         except ValueError as error:
-            self.fail(f"{error}; or as a number of steps, 500steps", param, ctx)
+            self.fail(f"{error}; or as a number of steps, 500steps; or auto, auto/12h", param, ctx)
 
 
 @click.command(
@@ -70,8 +73,9 @@ class _Every(click.ParamType):
 @click.option("--local-nodes", type=click.IntRange(1), metavar="N", help="Nodes that this machine counts for.")
 @click.option("--app", metavar="FILE", help="A program that writes its own restart files: its TOML file, or a profile.")
 @click.option("--run-dir", type=click.Path(path_type=Path), help="Default: dmr-runs/PROGRAM-JOB")
-@click.option("--checkpoint-every", type=_Every(), help="Save that often: 15m, 1:30:00 or 500steps.")
+@click.option("--checkpoint-every", type=_Every(), help="Save that often: 15m, 1:30:00, 500steps, auto.")
 @click.option("--keep", type=click.IntRange(1), metavar="N", help="Checkpoints to keep.  [default: 2]")
+@click.option("--background", is_flag=True, help="Compute on while a checkpoint is written; takes a copy of the state.")
 @click.option("--driver", type=click.Choice(["auto", "mpio", "direct"]), help="How checkpoints are written.")
 @click.option("--grace", type=TIME, default="120", show_default=True, help="For a save, before the ranks are killed.")
 @click.option("--max-restarts", type=click.IntRange(0), default=3, show_default=True, metavar="N", help="Crashes.")
@@ -140,7 +144,7 @@ def _fresh(command: tuple[str, ...], given: dict[str, Any], console: Console) ->
         tasks_per_node=given["ntasks_per_node"], policy=given["policy"], policy_options=policy_options,
         query_interval=max(1.0, given["query_interval"]), engine=given["engine"], mpi=given["mpi"],
         local_nodes=given["local_nodes"], checkpoint_every=given["checkpoint_every"], keep=given["keep"],
-        driver=given["driver"], grace=given["grace"], max_restarts=given["max_restarts"],
+        driver=given["driver"], background=given["background"], grace=given["grace"], max_restarts=given["max_restarts"],
         hang_after=given["hang_after"],
         max_generations=given["max_generations"], after_handover=after, telemetry=given["telemetry"],
         time_comm=given["time_comm"], learn=given["learn"], input_class=given["input_class"],

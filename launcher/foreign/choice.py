@@ -23,6 +23,10 @@ def choose(options: RunOptions, choice: str, *, grace_given: bool) -> RunOptions
     app = described(found)
     if options.driver is not None:
         raise ForeignError(f"--driver does nothing with --app: {app.name} writes its own files")
+    if options.background:
+        raise ForeignError(f"--background does nothing with --app: {app.name} writes its own files")
+    if (options.checkpoint_every or "").startswith("auto"):
+        raise ForeignError("--checkpoint-every auto does nothing with --app: give a time or a number of steps")
     _check_keep(options, app)
     if options.checkpoint_every is not None and (app.request.exits or app.request.kind == "interval"):
         why = "ends when it writes a checkpoint" if app.request.exits else "writes at its own interval"
