@@ -18,7 +18,8 @@ from .values import Value
 class Held(Protocol):
     """State of one name: gives the item that is to be saved."""
 
-    kind: str
+    @property
+    def kind(self) -> str: ...
 
     def item(self) -> Any: ...
 

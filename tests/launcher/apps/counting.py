@@ -1,6 +1,7 @@
 """A field of cells that each follow a recurrence of their own, and count their steps: any loss or repeat shows.
 
-Usage: counting.py STEPS [SECONDS] [--fail-at STEP [--always]] [--user-error] [--suggest WHAT] [--hang-at STEP] [--scale]
+Usage: counting.py STEPS [SECONDS] [--fail-at STEP [--always]] [--user-error] [--suggest WHAT] [--hang-at STEP]
+    [--scale]
 
 Writes ``final.npy`` into the working directory at the end.
 """
