@@ -27,7 +27,7 @@ def seconds_per_turn(turns: Iterable[int], count: int) -> float:
 @click.command(help=__doc__)
 @click.option("--turns", default=300_000, show_default=True, help="Turns of the loop in a round.")
 @click.option("--rounds", default=9, show_default=True, help="Rounds; the median counts.")
-@click.option("--json", "out", type=click.Path(path_type=Path), help="Write the figures as JSON to a file, - for output.")
+@click.option("--json", "out", type=click.Path(path_type=Path), help="Write the figures as JSON; - for output.")
 def main(turns: int, rounds: int, out: Path | None) -> None:
     @dmr.malleable
     def measure(run: dmr.Run) -> None:
