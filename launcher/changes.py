@@ -137,6 +137,9 @@ class Changes:
     def _hand_over_to_started(self, app: Application) -> None:
         successor = self.successors.current
         assert successor is not None and successor.started is not None
+        if self.successors.withdrew():  # while the ranks started, say: nothing to save for
+            self.successors.give_up("it was ended while it waited for its turn")
+            return
         nodes = int(successor.started.get("nodes", successor.nodes[1]))
         why = "expand" if nodes > app.nodes else "shrink" if nodes < app.nodes else "moved"
         plan = Plan("handover", nodes, "successor", f"job {successor.job} has started with {nodes} nodes", why)

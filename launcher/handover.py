@@ -191,11 +191,9 @@ class Successors:
         if job.state != "pending":
             return
         if waits_for(job.reason) == "never":
-            self.cancel(f"it would never start: {job.reason}")
-            self._back_off()
+            self.give_up(f"it would never start: {job.reason}")
         elif successor.after is None and job.reason.strip("()").split(",")[0] in NODE_LIMITS:
-            self.cancel(f"it would not start beside this job: {job.reason}")
-            self._back_off()
+            self.give_up(f"it would not start beside this job: {job.reason}")
 
     def follow(self, nodes: tuple[int, int], reason: str) -> bool:
         """Ask for another size in the successor that waits; False when the scheduler does not change it."""
@@ -221,6 +219,11 @@ class Successors:
         self._drop(reason)
         self.console.say(f"cancelled the successor{f', job {successor.job}' if successor.job else ''}: {reason}")
         self._cancel_job(successor.job or successor)
+
+    def give_up(self, reason: str) -> None:
+        """Cancel the successor, and submit no other one for a while."""
+        self.cancel(reason)
+        self._back_off()
 
     def forget(self) -> None:
         """Take note that the successor has taken over, or never will."""

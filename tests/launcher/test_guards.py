@@ -267,6 +267,17 @@ def test_a_save_that_fails_is_not_asked_for_in_every_turn(desk: Desk) -> None:
     assert desk.app.control is not asked and desk.changes.plan is not None
 
 
+def test_nothing_is_saved_for_a_successor_that_has_gone_again(desk: Desk) -> None:
+    desk.wish(4)
+    desk.turns(1)
+    token = desk.engine.submitted[0].token
+    desk.run.append(2, "started", claimant=token, token=token, job="101", nodes=4)
+    desk.run.append(2, "cancelled", claimant=token, token=token, job="101", reason="scancel", by="successor")
+    desk.turns(5)
+    assert desk.app.control is None and desk.changes.plan is None and desk.successors.current is None
+    assert len(desk.engine.submitted) == 1
+
+
 # -- a run directory that can't be written
 
 
