@@ -17,6 +17,7 @@ COMMANDS = {
     "checkpoint": (".steer:checkpoint", "Ask a live run to save now and go on."),
     "ckpt": (".ckpt:ckpt", "List, show and check the checkpoints of a run."),
     "cluster": (".cluster:cluster", "A private Slurm on this machine, without root."),
+    "doctor": (".doctor:doctor", "What this place allows, and what to do about the rest."),
     "experiment": (".experiment:experiment", "Measure how a program scales, phase by phase."),
     "explain": (".decisions:explain", "Print the table behind a run's decisions."),
     "history": (".look:history", "One line a generation: size, times, why it ended."),
