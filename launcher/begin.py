@@ -23,6 +23,7 @@ from .interrupts import Interrupts
 from .leave import leave_job
 from .options import RunOptions
 from .owner import OwnerWatch, lease_content, owner_of, slurm_restarts
+from .registry import register
 from .rundir import ENV_GENERATION, ENV_NODES, ENV_RUN_DIR, ENV_TOKEN, RunDir, RunDirError, new_token
 from .slurm.submit import CPUS_PER_TASK, TASKS_PER_NODE, TIME_LIMIT
 from .supervisor import Supervisor
@@ -129,6 +130,7 @@ def begin(folder: Path, options: RunOptions, engine: Engine, console: Console) -
     run.append(1, "created", run=options.run, nodes=len(held.nodes), command=list(options.command))
     reached("created", 1)
     console.say(f"run {options.run} in {run.folder}")
+    register(run)
     if engine.can_submit:
         threading.Thread(target=_keep_origin, args=(run, engine), name="dmr-origin", daemon=True).start()
     return Supervisor(run, options, engine, console).run(1, token, "fresh")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 
@@ -18,6 +19,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _needs_cluster(item: pytest.Item) -> bool:
     return bool({"cluster", "session_cluster", "cluster_factory"} & set(getattr(item, "fixturenames", ())))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def user_folders(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Tests leave nothing in the user's home: neither what runs taught nor where runs are."""
+    folder = tmp_path_factory.mktemp("user")
+    os.environ["XDG_DATA_HOME"], os.environ["XDG_STATE_HOME"] = str(folder / "data"), str(folder / "state")
 
 
 @pytest.fixture(scope="session")

@@ -106,6 +106,14 @@ class LazyGroup(click.Group):
         assert isinstance(command, click.Command), f"{module}:{attribute} is no click command"
         return command
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
+        """Complete the names of commands without importing them."""
+        from click.shell_completion import CompletionItem
+
+        rows = [(name, self.table[name][1]) for name in self.list_commands(ctx) if name in self.table]
+        found = [CompletionItem(name, help=text) for name, text in rows if name.startswith(incomplete)]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         rows = [(name, self.table[name][1]) for name in self.list_commands(ctx) if name in self.table]
         with formatter.section("Commands"):
@@ -200,6 +208,17 @@ SIZE = _Parsed("size", parse_size)
 
 TIME = _Parsed("time", parse_time)
 """click type: seconds, written as ``90``, ``5m`` or ``1:30:00``."""
+
+def complete_run(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+    """Complete a RUN: the runs below ``dmr-runs``, and folders."""
+    from pathlib import Path
+
+    from click.shell_completion import CompletionItem
+
+    names = sorted(path.parent.name for path in Path("dmr-runs").glob("*/run.json"))
+    found = [CompletionItem(name) for name in names if name.startswith(incomplete)]
+    return found or [CompletionItem(incomplete, type="dir")]
+
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 

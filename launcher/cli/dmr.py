@@ -17,6 +17,7 @@ COMMANDS = {
     "checkpoint": (".steer:checkpoint", "Ask a live run to save now and go on."),
     "ckpt": (".ckpt:ckpt", "List, show and check the checkpoints of a run."),
     "cluster": (".cluster:cluster", "A private Slurm on this machine, without root."),
+    "completion": (".completion:completion", "Shell completion for bash, zsh and fish."),
     "doctor": (".doctor:doctor", "What this place allows, and what to do about the rest."),
     "experiment": (".experiment:experiment", "Measure how a program scales, phase by phase."),
     "explain": (".decisions:explain", "Print the table behind a run's decisions."),
@@ -29,6 +30,7 @@ COMMANDS = {
     "simulate": (".simulate:simulate", "Simulate malleable jobs on a workload."),
     "status": (".look:status", "State, step, size and pending successor of runs."),
     "stop": (".steer:stop", "Save and end a live run."),
+    "top": (".top:top", "This user's runs, live."),
 }
 """Name of each command → (module and attribute, what it does)."""
 

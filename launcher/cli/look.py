@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from . import format_time, json_option, print_json, print_table
+from . import complete_run, format_time, json_option, print_json, print_table
 
 if TYPE_CHECKING:
     from ..status import RunStatus
 
 
 @click.command(epilog="Without RUN all runs below ./dmr-runs are shown.")
-@click.argument("run", required=False)
+@click.argument("run", required=False, shell_complete=complete_run)
 @json_option
 @click.option("--openmetrics", "as_metrics", is_flag=True, help="Print OpenMetrics, for node_exporter's text files.")
 def status(run: str | None, as_json: bool, as_metrics: bool) -> None:
@@ -89,7 +89,7 @@ def _show(one) -> None:  # type: ignore[no-untyped-def]  # the class is imported
 
 
 @click.command()
-@click.argument("run")
+@click.argument("run", shell_complete=complete_run)
 @json_option
 def history(run: str, as_json: bool) -> None:
     """One line a generation of RUN: size, times, steps, why it ended, and what the change cost in seconds.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from . import TIME, fail
+from . import TIME, complete_run, fail
 
 if TYPE_CHECKING:
     from ..rundir import RunDir
@@ -23,7 +23,7 @@ timeout_option = click.option("--timeout", type=TIME, default="1h", show_default
 
 
 @click.command()
-@click.argument("run")
+@click.argument("run", shell_complete=complete_run)
 @click.option("--nodes", "-N", type=click.IntRange(1), required=True, metavar="N", help="The size to go to.")
 @wait_option
 @timeout_option
@@ -41,7 +41,7 @@ def resize(run: str, nodes: int, wait: bool, timeout: float) -> None:
 
 
 @click.command()
-@click.argument("run")
+@click.argument("run", shell_complete=complete_run)
 @click.option("--now", is_flag=True, help="Without waiting for a save: steps since the last checkpoint may be lost.")
 @wait_option
 @timeout_option
@@ -65,7 +65,7 @@ def stop(run: str, now: bool, wait: bool, timeout: float) -> None:
 
 
 @click.command()
-@click.argument("run")
+@click.argument("run", shell_complete=complete_run)
 @wait_option
 @timeout_option
 def checkpoint(run: str, wait: bool, timeout: float) -> None:
@@ -138,7 +138,7 @@ def _user() -> str:
 
 
 @click.command()
-@click.argument("run")
+@click.argument("run", shell_complete=complete_run)
 @click.option("--nodes", "-N", type=click.IntRange(1), metavar="N", help="Size to go on with.  [default: as before]")
 @click.option("--here", is_flag=True, help="On this machine (local engine), wherever it ran before.")
 @click.option("-q", "--quiet", is_flag=True, help="Tell only of trouble.")
