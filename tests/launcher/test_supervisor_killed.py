@@ -15,7 +15,17 @@ import pytest
 
 Expected = Callable[[int], np.ndarray]
 
-STEPS = ["1:leased", "1:launched", "1:computing", "1:decided", "1:requested", "1:left", "1:ended", "2:leased", "2:launched"]
+STEPS = [
+    "1:leased",
+    "1:launched",
+    "1:computing",
+    "1:decided",
+    "1:requested",
+    "1:left",
+    "1:ended",
+    "2:leased",
+    "2:launched",
+]
 
 
 @pytest.mark.parametrize("step", STEPS)
