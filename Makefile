@@ -1,4 +1,4 @@
-# make setup | demo | test | faults | lint | bench | clean
+# make setup | demo | test | faults | lint | bench | bench-peers | clean
 #
 # PIP_ONLY=1  wheels from PyPI alone, MPI included, in an environment of its own
 # NO_APT=1    install no Debian packages; say which are missing and go on with what is there
