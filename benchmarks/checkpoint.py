@@ -24,6 +24,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -58,10 +59,15 @@ def run(ranks: int, python: str, script: Path, settings: dict[str, Any]) -> dict
         "OMP_NUM_THREADS": "1",
     }
     command = [*starter(), "-n", str(ranks), python, str(script), json.dumps(settings)]
-    found = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False)
-    if found.returncode:
-        raise click.ClickException(f"{script.name} ended with status {found.returncode}")
-    measured: dict[str, list[float]] = json.loads(found.stdout.splitlines()[-1])
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as job:
+        try:
+            out, _ = job.communicate()
+        except BaseException:
+            job.terminate()
+            raise
+    if job.returncode:
+        raise click.ClickException(f"{script.name} ended with status {job.returncode}")
+    measured: dict[str, list[float]] = json.loads(out.splitlines()[-1])
     return measured
 
 
@@ -109,6 +115,7 @@ def ratios(times: dict[str, float], ranks: int) -> dict[str, float]:
 def main(
     ranks: int, mib: int, folder: Path, rounds: int, only: str, torch_python: str | None, out: Path | None
 ) -> None:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the ranks and their files go too
     place = Path(tempfile.mkdtemp(prefix="dmr-bench-", dir=folder))
     settings = {"folder": str(place), "mib": mib, "rounds": rounds, "only": [each for each in only.split(",") if each]}
     try:

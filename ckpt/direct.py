@@ -19,12 +19,14 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import xxhash
 
 from .plan import BLOCK, PIECE
 
 Bytes = npt.NDArray[np.uint8]
 
 _IN_FLIGHT = 24 << 20
+_STEP = 512 << 10
 _SMALL = 256 << 10
 _IN_MEMORY = ("tmpfs", "ramfs", "hugetlbfs")
 
@@ -181,7 +183,7 @@ class DirectOutput:
 
 
 class DirectInput:
-    """Reads pieces, several at a time in threads of their own."""
+    """Reads pieces: what the page cache has at once, the rest in threads of their own, several at a time."""
 
     def __init__(self, path: Path, offsets: Sequence[int]) -> None:
         self._path, self._offsets = path, offsets
@@ -192,25 +194,50 @@ class DirectInput:
             fcntl.flock(self._file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="dmr.ckpt read")
 
-    def take(self, size: int) -> Bytes:
-        return np.empty(size, np.uint8)
-
-    def start(self, array: int, begin: int, into: Bytes) -> Future[None]:
+    def start(self, array: int, begin: int, into: Bytes) -> DirectRead:
         self.read_bytes += len(into)
-        return self._threads.submit(self._read_all, self._offsets[array] + begin, into)
-
-    def _read_all(self, offset: int, into: Bytes) -> None:
-        left = into.data
-        while left:
-            try:
-                count = os.preadv(self._file, [left], offset)
-            except OSError as error:
-                error.filename = str(self._path)
-                raise
-            if not count:
-                raise EOFError(f"{self._path} ends at {offset}")
-            left, offset = left[count:], offset + count
+        read = DirectRead(self._file, self._path, self._offsets[array] + begin, into)
+        try:
+            if not read.go_on(getattr(os, "RWF_NOWAIT", 0)):
+                read.behind = self._threads.submit(read.go_on, 0)
+        except (OSError, EOFError) as error:
+            read.error = error
+        return read
 
     def close(self) -> None:
         self._threads.shutdown()
         os.close(self._file)
+
+
+class DirectRead:
+    """One piece under way; digested in steps, while it is in the processor's cache."""
+
+    def __init__(self, file: int, path: Path, offset: int, into: Bytes) -> None:
+        self._file, self._path, self._offset, self._left = file, path, offset, into.data
+        self._hasher = xxhash.xxh3_64()
+        self.behind: Future[bool] | None = None
+        self.error: Exception | None = None
+
+    def go_on(self, flags: int) -> bool:
+        """Read to the end and return True, or with ``RWF_NOWAIT`` return False when that would take a disk."""
+        while self._left:
+            step = self._left[:_STEP]
+            try:
+                count = os.preadv(self._file, [step], self._offset, flags)
+            except OSError as error:
+                if flags and error.errno in (errno.EAGAIN, errno.EOPNOTSUPP, errno.EINVAL):
+                    return False
+                error.filename = str(self._path)
+                raise
+            if not count:
+                raise EOFError(f"{self._path} ends at {self._offset}")
+            self._hasher.update(step[:count])
+            self._left, self._offset = self._left[count:], self._offset + count
+        return True
+
+    def result(self) -> int:
+        if self.error is not None:
+            raise self.error
+        if self.behind is not None:
+            self.behind.result()
+        return self._hasher.intdigest()

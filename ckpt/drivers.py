@@ -44,9 +44,6 @@ class Input(Protocol):
     read_bytes: int
     """How many bytes were read so far."""
 
-    def take(self, size: int) -> Bytes:
-        """Return memory to read a piece into."""
-
     def start(self, array: int, begin: int, into: Bytes) -> Pending:
         """Begin to read bytes of an array."""
 
@@ -57,8 +54,8 @@ class Input(Protocol):
 class Pending(Protocol):
     """A read under way."""
 
-    def result(self) -> None:
-        """Wait for it. Raises what went wrong."""
+    def result(self) -> int:
+        """Wait for it; return the digest of what was read. Raises what went wrong."""
 
 
 def choose(driver: str) -> Literal["mpio", "direct"]:

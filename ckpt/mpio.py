@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from . import dtypes
 from .group import Group
-from .manifest import Manifest
+from .manifest import Manifest, digest
 from .plan import window
 
 Bytes = npt.NDArray[np.uint8]
@@ -22,8 +22,11 @@ _TRANSFER = 512 << 20
 
 
 class _Done:
-    def result(self) -> None:
-        return
+    def __init__(self, data: Bytes) -> None:
+        self._data = data
+
+    def result(self) -> int:
+        return digest(self._data)
 
 
 class MpioFile:
@@ -56,7 +59,7 @@ class MpioFile:
         for dataset, kind, memory, place, part in self._transfers(array, begin, into):
             dataset.read(memory, place, part, mtype=kind)
         self.read_bytes += len(into)
-        return _Done()
+        return _Done(into)
 
     def _transfers(self, array: int, begin: int, data: Bytes) -> Any:
         import h5py

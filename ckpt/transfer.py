@@ -297,10 +297,10 @@ class Reader:
     def _finish(self, pending: Pending, array: int, its: ArrayPlan, piece: int, into: Bytes) -> None:
         entry = self.manifest.arrays[array]
         try:
-            pending.result()
+            found = pending.result()
         except EOFError as error:
             raise Damaged(f"{self.path}: array {entry.name!r} is cut short ({error})") from None
-        if digest(into) != int(self.digests[entry.first + piece]):
+        if found != int(self.digests[entry.first + piece]):
             raise Damaged(describe_damage(self.path, entry, piece, len(into)))
 
 

@@ -254,6 +254,22 @@ def test_a_truncated_file_is_found(store: Store, caplog: pytest.LogCaptureFixtur
     falls_back(store, caplog)
 
 
+def test_a_file_cut_short_while_it_is_read_is_damage(
+    store: Store, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = two(store)
+    real = sys.modules["dmr.ckpt.load"].read_content
+
+    def cut_after(which: Path) -> Any:
+        found = real(which)
+        if which == path:
+            os.truncate(path, found.manifest.arrays[0].offset + 100)
+        return found
+
+    monkeypatch.setattr("dmr.ckpt.load.read_content", cut_after)
+    assert "cut short" in falls_back(store, caplog)
+
+
 def test_a_foreign_file_is_found(store: Store, caplog: pytest.LogCaptureFixture) -> None:
     import h5py
 
