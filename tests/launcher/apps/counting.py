@@ -36,6 +36,9 @@ def main(run: dmr.Run, given: argparse.Namespace) -> None:
         field.local[:] = np.sin(field.local) * 1.7 + rows / (step + 1)
         count.local[:] += 1
         time.sleep(given.seconds / run.ranks if given.scale else given.seconds)
+        if given.trace and run.rank == 0:
+            with open(given.trace, "a") as stream:
+                stream.write(f"[{run.generation}, {step}]\n")
         if given.fail_at is not None and step >= given.fail_at and run.rank == run.ranks - 1:
             failed = Path("failed-once")
             if given.always or not failed.exists():
@@ -59,5 +62,6 @@ if __name__ == "__main__":
     parser.add_argument("--always", action="store_true")
     parser.add_argument("--user-error", action="store_true")
     parser.add_argument("--suggest")
+    parser.add_argument("--trace", help="file that generation and number of each step are appended to")
     parser.add_argument("--hang-at", type=int)
     main(parser.parse_args())
