@@ -1,4 +1,4 @@
-# make setup | demo | test | faults | lint | bench | bench-peers | clean
+# make setup | demo | test | faults | chaos | lint | bench | bench-peers | clean
 #
 # PIP_ONLY=1  wheels from PyPI alone, MPI included, in an environment of its own
 # NO_APT=1    install no Debian packages; say which are missing and go on with what is there
@@ -16,7 +16,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 export OMPI_ALLOW_RUN_AS_ROOT := 1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
 
-.PHONY: setup demo test faults bench-peers lint bench clean
+.PHONY: setup demo test faults chaos bench-peers lint bench clean
 
 setup:
 	@$(PYTHON) tools/setup.py --venv $(VENV) $(if $(PIP_ONLY),--pip-only) $(if $(NO_APT),--no-apt) $(if $(LAMMPS),--lammps) $(SETUP)
@@ -31,6 +31,10 @@ test: setup
 # Thousands of kills, bit flips and full disks; the tests do the same with fewer.
 faults: setup
 	$(BIN)/python tests/faults/campaign.py --times 10 $(ARGS)
+
+# Runs on a private Slurm to which anything happens: launchers, ranks and nodes killed, jobs cancelled, the scheduler away.
+chaos: setup
+	$(BIN)/python tests/launcher/chaos.py --minutes 20 $(ARGS)
 
 lint: setup
 	$(BIN)/python tools/lint.py

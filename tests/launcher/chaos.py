@@ -30,7 +30,7 @@ import numpy as np
 from dmr.launcher.cluster import PrivateCluster
 
 sys.path.insert(0, str(Path(__file__).parent))
-from conftest import APPS, BIN, SlurmBench, expected
+from conftest import APPS, BIN, SlurmBench, expected  # type: ignore[import-not-found]
 
 STEPS = 160
 SECONDS = 0.05
