@@ -15,6 +15,7 @@ import os
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -183,7 +184,7 @@ class DirectOutput:
 
 
 class DirectInput:
-    """Reads pieces: what the page cache has at once, the rest in threads of their own, several at a time."""
+    """Reads pieces; of those that are begun, the kernel is told to fetch them meanwhile."""
 
     def __init__(self, path: Path, offsets: Sequence[int]) -> None:
         self._path, self._offsets = path, offsets
@@ -192,52 +193,37 @@ class DirectInput:
         # Keeps a running program from writing its next checkpoint over this one meanwhile.
         with contextlib.suppress(OSError):
             fcntl.flock(self._file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        self._threads = ThreadPoolExecutor(2, thread_name_prefix="dmr.ckpt read")
 
     def start(self, array: int, begin: int, into: Bytes) -> DirectRead:
         self.read_bytes += len(into)
-        read = DirectRead(self._file, self._path, self._offsets[array] + begin, into)
-        try:
-            if not read.go_on(getattr(os, "RWF_NOWAIT", 0)):
-                read.behind = self._threads.submit(read.go_on, 0)
-        except (OSError, EOFError) as error:
-            read.error = error
-        return read
+        offset = self._offsets[array] + begin
+        with contextlib.suppress(OSError):
+            os.posix_fadvise(self._file, offset, len(into), os.POSIX_FADV_WILLNEED)
+        return DirectRead(self._file, self._path, offset, into)
 
     def close(self) -> None:
-        self._threads.shutdown()
         os.close(self._file)
 
 
+@dataclass(frozen=True, eq=False)
 class DirectRead:
     """One piece under way; digested in steps, while it is in the processor's cache."""
 
-    def __init__(self, file: int, path: Path, offset: int, into: Bytes) -> None:
-        self._file, self._path, self._offset, self._left = file, path, offset, into.data
-        self._hasher = xxhash.xxh3_64()
-        self.behind: Future[bool] | None = None
-        self.error: Exception | None = None
-
-    def go_on(self, flags: int) -> bool:
-        """Read to the end and return True, or with ``RWF_NOWAIT`` return False when that would take a disk."""
-        while self._left:
-            step = self._left[:_STEP]
-            try:
-                count = os.preadv(self._file, [step], self._offset, flags)
-            except OSError as error:
-                if flags and error.errno in (errno.EAGAIN, errno.EOPNOTSUPP, errno.EINVAL):
-                    return False
-                error.filename = str(self._path)
-                raise
-            if not count:
-                raise EOFError(f"{self._path} ends at {self._offset}")
-            self._hasher.update(step[:count])
-            self._left, self._offset = self._left[count:], self._offset + count
-        return True
+    file: int
+    path: Path
+    offset: int
+    into: Bytes
 
     def result(self) -> int:
-        if self.error is not None:
-            raise self.error
-        if self.behind is not None:
-            self.behind.result()
-        return self._hasher.intdigest()
+        left, offset, hasher = self.into.data, self.offset, xxhash.xxh3_64()
+        while left:
+            try:
+                count = os.preadv(self.file, [left[:_STEP]], offset)
+            except OSError as error:
+                error.filename = str(self.path)
+                raise
+            if not count:
+                raise EOFError(f"{self.path} ends at {offset}")
+            hasher.update(left[:count])
+            left, offset = left[count:], offset + count
+        return hasher.intdigest()
