@@ -63,7 +63,7 @@ def space(folder: Path, count: int, dice: random.Random) -> dict[str, Any]:
         )
         assert found.returncode == 0, found.stdout[-2000:] + found.stderr[-4000:]
         counts: dict[str, Any] = json.loads(found.stdout)
-        assert counts["refused"] and counts["saved"]
+        assert counts["refused"] and counts["saved"], counts
         return counts
 
 

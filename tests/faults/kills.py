@@ -19,6 +19,7 @@ def one_process(folder: Path, count: int, dice: random.Random) -> dict[str, Any]
     """Kill a process that saves, again and again, at random instants of its saves."""
     common.small_pieces()
     log = folder / "log"
+    cost = seconds_of_a_save(folder / "warm")
     commits = 0
     during = 0
     for _ in range(count):
@@ -32,7 +33,7 @@ def one_process(folder: Path, count: int, dice: random.Random) -> dict[str, Any]
                     common.report(log, step)
             finally:
                 os._exit(1)
-        time.sleep(dice.uniform(0, 0.06))
+        time.sleep(dice.uniform(0, 4 * cost))
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         during += any(path.is_file() for path in (folder / "checkpoints").glob(".staging-*/step-*"))
@@ -42,8 +43,18 @@ def one_process(folder: Path, count: int, dice: random.Random) -> dict[str, Any]
         if found > at_least:  # committed, and killed before it could tell
             common.report(log, found)
         commits += found - before
-    assert commits > 0 and during > 0, "the kills did not meet any save"
+    assert commits > 0 and during > 0, f"{count} kills met {during} saves under way and let {commits} end"
     return {"kills": count, "in_the_middle_of_a_save": during, "commits": commits}
+
+
+def seconds_of_a_save(folder: Path) -> float:
+    """Return what a save takes here and now. The libraries are loaded then, as they are in the processes to be killed."""
+    with Store(folder) as store:
+        store.save(0, common.state(0))
+        begin = time.perf_counter()
+        for step in range(1, 6):
+            store.save(step, common.state(step))
+        return (time.perf_counter() - begin) / 5
 
 
 def ranks(folder: Path, count: int, dice: random.Random) -> dict[str, Any]:
