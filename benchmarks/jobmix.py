@@ -7,7 +7,7 @@ each mix, with the costs of a change that were measured, stands beside it.
 
 makespan_ratio, turnaround_ratio  all malleable over all rigid
 utilisation_gain                  points of a hundred, all malleable less all rigid; nodes held as sinfo shows them
-rigid_turnaround_half_mix         of the jobs that stay rigid in the half mix: turnaround there over that in the all-rigid mix
+rigid_turnaround_half_mix         of the jobs that stay rigid in the half mix: turnaround there over that in all rigid
 forecast_error                    largest relative error of makespan and mean turnaround over the three mixes
 
 A hundred nodes of one machine have no cores of their own: a rank stands for --nodes-per-rank nodes.
@@ -35,13 +35,13 @@ from dmr.launcher.cluster import PrivateCluster
 from dmr.launcher.history import History, read_history
 from dmr.launcher.rundir import RunDir
 from dmr.resize.policy import load_policy
-from dmr.resize.sizes import format_sizes
 from dmr.resize.simulate.engine import Schedule, simulate_rigid
 from dmr.resize.simulate.experiment import simulate_malleable
 from dmr.resize.simulate.generate import amdahl
 from dmr.resize.simulate.malleable import Launcher
 from dmr.resize.simulate.metrics import metrics, turnaround_of
 from dmr.resize.simulate.workload import Job, Workload, make_malleable
+from dmr.resize.sizes import format_sizes
 
 HERE = Path(__file__).resolve().parent
 MIXES = {"rigid": 0.0, "half": 0.5, "malleable": 1.0}
@@ -133,10 +133,10 @@ class Bench:
             if now - begun > self.given.deadline:
                 raise SystemExit(f"jobmix.py: {name}: not done after {self.given.deadline:.0f} s: see {folder}")
             time.sleep(0.2)
+        self._wait_idle()
         for job in workload.jobs:
             mix.started[job.id] = float((folder / f"{job.id}.start").read_text())
             mix.histories[job.id] = read_history(RunDir(folder / str(job.id)).events(skip=("decided",)))
-        self._wait_idle()
         return mix
 
     def _submit(self, folder: Path, job: Job) -> None:
@@ -146,6 +146,7 @@ class Bench:
             str(Path(sys.executable).with_name("dmr-launch")), "--run-dir", str(folder / str(job.id)),
             "--nodes", format_sizes(sizes), "--mpi", str(HERE / "jobmix_start"), "--policy", given.policy,
             "--dwell", f"{given.dwell:g}", "--query-interval", f"{given.interval:g}", "--no-telemetry",
+            "--ntasks-per-node", "1",
             "--", sys.executable, str(HERE / "jobmix_worker.py"), repr(work_of(job)), repr(job.parallel), str(STEPS),
             str(given.kib), str(folder / f"{job.id}.done"),
         ]  # fmt: skip
@@ -158,7 +159,8 @@ class Bench:
         )
         asked = f"{sizes[0]}-{sizes[-1]}" if job.malleable else str(job.nodes)
         limit = math.ceil(longest(job) / MINUTE)
-        options = [f"--job-name=job{job.id}", f"--nodes={asked}", "--ntasks-per-node=1", f"--time={limit}"]
+        # With --ntasks-per-node sbatch asks for the tasks of the least size, and Slurm gives no more nodes than tasks.
+        options = [f"--job-name=job{job.id}", f"--nodes={asked}", f"--time={limit}"]
         self.cluster.run(["sbatch", *options, f"--output={folder}/{job.id}-%j.out", str(script)], cwd=folder)
 
     def _held(self) -> int:
@@ -218,8 +220,8 @@ def measured(mixes: dict[str, Mix]) -> Costs:
 
     # From the end of the save until the ranks are started again nobody computes either.
     gaps = [after.start - before.end for before, after in later if before.end is not None]
-    save, launch = mean([before.save for before, _ in later]), mean([after.launch for _, after in later])
-    return Costs(startup, save, launch + mean([max(0.0, each) for each in gaps]), mean([each.load for _, each in later]))
+    launch = mean([after.launch for _, after in later]) + mean([max(0.0, each) for each in gaps])
+    return Costs(startup, mean([before.save for before, _ in later]), launch, mean([each.load for _, each in later]))
 
 
 def with_startup(workload: Workload, seconds: float) -> Workload:
@@ -327,19 +329,23 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
+def cluster_of(nodes: int) -> PrivateCluster:
+    """Return a cluster, not started, that jobs can shrink on as often as they like.
+
+    One processor a node: nodes are held whole without OverSubscribe=EXCLUSIVE, under which Slurm 22.05 doesn't give out
+    a node again that was given back by a shrink, and used once more, before it has pinged it. Accounting: without it
+    Slurm up to 24.05 lets a job give nodes back only once. Its gathering would only cost processor time here.
+    """
+    config = (SCHEDULER, "SlurmdTimeout=300", "JobAcctGatherType=jobacct_gather/none")
+    partitions = ("main OverSubscribe=NO",)
+    return PrivateCluster(nodes, cpus_per_node=1, partitions=partitions, config=config, accounting=True)
+
+
 def everything(given: argparse.Namespace) -> dict[str, Any]:
     """Run the three mixes; return the figures."""
     jobs = drawn(given)
     mixes: dict[str, Mix] = {}
-    # One processor a node: nodes are held whole without OverSubscribe=EXCLUSIVE, under which Slurm 22.05 doesn't give
-    # out a node again that was given back by a shrink before it has pinged it.
-    with (
-        tempfile.TemporaryDirectory(prefix="dmr-jobmix-") as name,
-        PrivateCluster(
-            given.nodes, cpus_per_node=1, partitions=("main OverSubscribe=NO",),
-            config=(SCHEDULER, "SlurmdTimeout=300"),
-        ) as cluster,
-    ):  # fmt: skip
+    with tempfile.TemporaryDirectory(prefix="dmr-jobmix-") as name, cluster_of(given.nodes) as cluster:
         folder = Path(name) if given.dir is None else given.dir.resolve()
         folder.mkdir(exist_ok=True)
         bench = Bench(cluster, folder, given)

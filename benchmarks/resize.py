@@ -81,7 +81,7 @@ class Bench:
         self.generation = 1
         self.samples: dict[str, list[dict[str, float]]] = {}
         self.bare: dict[str, list[float]] = {str(SMALL): [], str(LARGE): []}
-        self._starts = 0
+        self._starts = self.failed_starts = 0
         launch = [
             str(Path(sys.executable).with_name("dmr-launch")), "--run-dir", str(self.run.folder), "--policy", "static",
             "--nodes", f"{SMALL},{LARGE}", "--query-interval", str(QUERY), "--verbose",
@@ -97,15 +97,15 @@ class Bench:
         options = ["--parsable", f"--nodes={nodes}", "--ntasks-per-node=1", f"--output={self.folder}/{name}-%j.out"]
         return self.cluster.run(["sbatch", *options, str(script)], cwd=self.folder).stdout.strip()
 
-    def _computes(self, generation: int, seconds: float = DEADLINE) -> None:
-        """Wait until a generation computes, and let it for a moment."""
+    def _computes(self, least: int, seconds: float = DEADLINE) -> None:
+        """Wait until that generation computes, or one after it, and let it for a moment."""
 
-        def there() -> bool:
-            path = self.times / f"{generation:04d}"
-            return path.exists() and path.stat().st_size == 16 and self._event(generation, "loaded") is not None
+        def newest() -> int:
+            there = [int(path.name) for path in self.times.iterdir() if path.stat().st_size == 16]
+            return max((each for each in there if self._event(each, "loaded") is not None), default=0)
 
-        until(there, f"generation {generation} computes with {self.mib} MiB: see {self.folder}", seconds)
-        self.generation = generation
+        until(lambda: newest() >= least, f"generation {least} computes with {self.mib} MiB: see {self.folder}", seconds)
+        self.generation = newest()
         time.sleep(SETTLE)
 
     def _event(self, generation: int, name: str) -> dict[str, Any] | None:
@@ -121,7 +121,11 @@ class Bench:
         before = self.generation
         Requests(self.run).post("resize", nodes=nodes)
         self._computes(before + 1)
-        self.samples.setdefault(how, []).append(self._split(before))
+        if self.generation == before + 1:
+            self.samples.setdefault(how, []).append(self._split(before))
+        else:
+            self.failed_starts += 1
+            say(f"{how}: {self.generation - before - 1} starts of MPI failed on the way: not counted")
 
     def _split(self, before: int) -> dict[str, float]:
         last, first = times(self.times, before)[1], times(self.times, before + 1)[0]
@@ -137,8 +141,7 @@ class Bench:
             "load": loaded["load"],
             "notice": last - requested["time"],
         }
-        submitted = next((e for e in self.run.events() if e["event"] == "submitted" and e["generation"] == before), None)
-        if submitted is not None:
+        if (submitted := self._event(before, "submitted")) is not None:
             found["queued"] = launched["time"] - submitted["time"]
         return found
 
@@ -152,7 +155,7 @@ class Bench:
         until((folder / "bare.json").exists, f"a bare start: see {folder}")
         for size, seconds in json.loads((folder / "bare.json").read_text()).items():
             self.bare[size].append(seconds)
-        self._until_idle(LARGE)
+        self.until_idle(LARGE)
 
     def chain(self) -> None:
         """Go from the small size to the large one where both can't stand side by side."""
@@ -162,6 +165,7 @@ class Bench:
         time.sleep(2 * QUERY + 1)
         self.change("chain", LARGE)
         self.cluster.run(["scontrol", "update", f"NodeName={drained}", "State=RESUME"])
+        self.until_idle(NODES - LARGE)
         time.sleep(2 * QUERY + 1)
 
     def requeue(self) -> None:
@@ -174,10 +178,10 @@ class Bench:
         assert launched
         self.cluster.run(["scontrol", "requeue", launched["job"]])
         self._computes(before + 1, REQUEUE_DEADLINE)
-        stopped = times(self.times, before + 1)[0] - times(self.times, before)[1]
+        stopped = times(self.times, self.generation)[0] - times(self.times, before)[1]
         self.samples["requeue"] = [{"stopped": stopped}]
 
-    def _until_idle(self, nodes: int) -> None:
+    def until_idle(self, nodes: int) -> None:
         until(lambda: list(self.cluster.node_states().values()).count("idle") >= nodes, f"{nodes} idle nodes")
 
     def end(self) -> None:
@@ -187,9 +191,15 @@ class Bench:
     # -- what comes of it
 
     def table(self) -> dict[str, Any]:
-        found: dict[str, Any] = {"bare_start": {size: round(median(each), 4) for size, each in self.bare.items()}}
+        missing = {"shrink_in_place", "successor", "chain"} - set(self.samples)
+        if missing:
+            raise SystemExit(f"resize.py: no start of MPI succeeded at once for {', '.join(sorted(missing))}")
+        found: dict[str, Any] = {
+            "bare_start": {size: round(median(each), 4) for size, each in self.bare.items()},
+            "failed_starts": self.failed_starts,
+        }
         for how, samples in self.samples.items():
-            row = {name: round(median([each[name] for each in samples]), 4) for name in samples[0]}
+            row: dict[str, Any] = {name: round(median([each[name] for each in samples]), 4) for name in samples[0]}
             row["samples"] = len(samples)
             row["each"] = [round(sample["stopped"], 3) for sample in samples]
             if how != "requeue":
@@ -224,11 +234,11 @@ def measure(cluster: PrivateCluster, folder: Path, mib: int, given: argparse.Nam
     bench = Bench(cluster, folder, mib, given.telemetry)
     for turn in range(1, given.rounds + 1):
         bench.change("shrink_in_place", SMALL)
-        bench._until_idle(LARGE)
+        bench.until_idle(LARGE)
         bench.start_bare()
         bench.change("successor", LARGE)
         bench.change("shrink_in_place", SMALL)
-        bench._until_idle(LARGE)
+        bench.until_idle(LARGE)
         bench.chain()
         say(f"{mib} MiB, round {turn}: {brief(bench)}")
     if given.requeue and mib == given.reference:
@@ -295,7 +305,12 @@ def main() -> None:
         "nodes": NODES, "rounds": given.rounds, "cores": os.cpu_count(), "telemetry": given.telemetry,
         "reference_mib": given.reference, "load_before": os.getloadavg()[0], "states": {},
     }  # fmt: skip
-    with tempfile.TemporaryDirectory(prefix="dmr-resize-", dir=given.dir) as name, PrivateCluster(NODES) as cluster:
+    with (
+        tempfile.TemporaryDirectory(prefix="dmr-resize-", dir=given.dir) as name,
+        # Nodes held whole without OverSubscribe=EXCLUSIVE, under which Slurm 22.05 doesn't give out a node again that
+        # was given back by a shrink, and used once more, before it has pinged it: a chain would wait for that.
+        PrivateCluster(NODES, cpus_per_node=1, partitions=("main OverSubscribe=NO",)) as cluster,
+    ):
         found["slurm"] = cluster.run(["sinfo", "--version"]).stdout.split()[-1]
         for mib in sizes:
             found["states"][str(mib)] = measure(cluster, Path(name) / str(mib), mib, given)
