@@ -48,7 +48,7 @@ def one_process(folder: Path, count: int, dice: random.Random) -> dict[str, Any]
 
 
 def seconds_of_a_save(folder: Path) -> float:
-    """Return what a save takes here and now. The libraries are loaded then, as they are in the processes to be killed."""
+    """Return what a save takes here and now; the libraries are then loaded, in the processes to be killed too."""
     with Store(folder) as store:
         store.save(0, common.state(0))
         begin = time.perf_counter()

@@ -42,6 +42,8 @@ with Store(place / "checkpoints", comm, deadline=20) as store:
     size = store.save(1, common.state(1, comm.size, comm.rank)).bytes
     step = 1
     for number in range(cases):
+        # A save over a file that is not kept any more needs little: so it is only at times.
+        store.recycle = number % 5 == 0
         leave(dice.randrange(0, int(size * 1.2)))
         # With the look at the free space taken away, the error comes from wherever the space ends.
         dmr.ckpt.save.describe_space = asked if number % 4 == 0 else lambda folder, needed, spare: None
