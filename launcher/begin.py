@@ -175,6 +175,7 @@ def arrive(claim: Claim, command: Sequence[str], options: RunOptions, engine: En
         run, engine, console, claim.token, claim.number, job=allocation.job, restarts=slurm_restarts()
     )
     with Interrupts() as interrupts:
+        _get_ready(engine, command)
         arrival.announce(len(allocation.nodes), os.uname().nodename)
         turn = _wait_for(arrival, interrupts)
         if turn is None:
@@ -189,6 +190,15 @@ def arrive(claim: Claim, command: Sequence[str], options: RunOptions, engine: En
     cause = _cause(run, claim.token, turn)
     reached("taken", turn.number)
     return Supervisor(run, options, engine, console).run(turn.number, claim.token, cause)
+
+
+def _get_ready(engine: Engine, command: Sequence[str]) -> None:
+    """Find out how ranks are started before the owner is told to leave: until then the run computes."""
+    from .slurm.engine import SlurmEngine
+
+    if isinstance(engine, SlurmEngine):
+        with contextlib.suppress(EngineError):  # the start itself tells, and counts it as what it is
+            engine.get_ready(command)
 
 
 def _wait_for(arrival: Arrival, interrupts: Interrupts) -> Turn | None:

@@ -169,9 +169,18 @@ class SlurmEngine:
         EngineError
             When no MPI was found.
         """
-        if self._flavour is None:
-            environ = {**self._environ, **launch.environment}
-            self._flavour = find_flavour(self._mpi, launch.command, slurm=True, environ=environ)
+        return self._flavour or self.get_ready(launch.command, launch.environment)
+
+    def get_ready(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> Flavour:
+        """Find out how the ranks of a command are started, which takes some programs and a step; kept.
+
+        Raises
+        ------
+        EngineError
+            When no MPI was found.
+        """
+        environ = {**self._environ, **(environment or {})}
+        self._flavour = find_flavour(self._mpi, command, slurm=True, environ=environ)
         return self._flavour
 
     def start(self, launch: Launch) -> ProcessRanks:
