@@ -280,6 +280,9 @@ def main() -> None:
             for name, way in todo.items()
             if any(each in name for each in only) or (name.split()[-1] in SCATTERED and "scattered" in only)
         }
+    if any(name.startswith("load ") for name in todo):
+        bench.save_files()
+        bench.save_ours("direct")
     times: dict[str, list[float]] = {name: [] for name in todo}
     for number in range(-WARM, settings["rounds"]):
         for name, way in todo.items():
