@@ -2,7 +2,8 @@
 
 One rank a node (by the starter's own variables; where they don't tell, every rank, of which the first to create the
 file stays) leaves a process behind that nobody waits for. That costs a rank a millisecond or two before its program
-starts. It works for any program and any starter, asks nothing of the scheduler, and what it leaves ends with the ranks.
+starts; the sampler itself begins a second later, when MPI is up, and not at all beside a program that is over by then.
+It works for any program and any starter, asks nothing of the scheduler, and what it leaves ends with the ranks.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import sys
 
 _SCRIPT = (
     'case "${OMPI_COMM_WORLD_LOCAL_RANK-${MPI_LOCALRANKID-${SLURM_LOCALID-0}}}" in '
-    '0) ("$0" -P -m dmr.launcher.telemetry.sampler $$ </dev/null >/dev/null 2>&1 &) ;; esac; '
+    '0) ((sleep "${DMR_TELEMETRY_DELAY-1}"; kill -0 $$ && exec "$0" -P -m dmr.launcher.telemetry.sampler $$) '
+    "</dev/null >/dev/null 2>&1 &) ;; esac; "
     'exec "$@"'
 )
 

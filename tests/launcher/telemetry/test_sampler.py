@@ -35,7 +35,7 @@ def generation(tmp_path: Path) -> Generation:
 
 def environ(generation: Generation, **more: str) -> dict[str, str]:
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM", "OMPI", "PMI"))}
-    return {**kept, **generation.environment(), "DMR_TELEMETRY_PERIOD": "0.2", **more}
+    return {**kept, **generation.environment(), "DMR_TELEMETRY_PERIOD": "0.2", "DMR_TELEMETRY_DELAY": "0", **more}
 
 
 def run(generation: Generation, command: list[str], **more: str) -> subprocess.CompletedProcess[str]:
@@ -168,6 +168,14 @@ def test_it_is_cheap(generation: Generation) -> None:
     run(generation, ["/bin/sleep", "4"], DMR_TELEMETRY_PERIOD="0.5")
     own = only(generation).mean["sampler"]
     assert np.nanmedian(own) < 0.01, "a hundredth of a processor, at twice the usual rate"
+
+
+def test_beside_a_program_that_is_soon_over_nothing_is_started(generation: Generation) -> None:
+    began = time.monotonic()
+    run(generation, ["/bin/true"], DMR_TELEMETRY_DELAY="1.5")
+    assert time.monotonic() - began < 1.4, "nobody waits for it"
+    time.sleep(2.0)
+    assert not list((generation.folder / "telemetry").iterdir())
 
 
 def test_no_sampler_without_psutil(monkeypatch: pytest.MonkeyPatch) -> None:
