@@ -15,7 +15,7 @@ from typing import Any
 from . import exits
 from .arrival import Arrival, Turn
 from .console import Console
-from .engine import Engine, EngineError, Submission
+from .engine import Allocation, Engine, EngineError, Submission
 from .handover import job_name
 from .history import read_history
 from .hooks import reached
@@ -119,9 +119,8 @@ def find_run(text: str) -> RunDir:
     raise RunDirError(f"there is no run {text!r} here or below {RUNS}/{hint}")
 
 
-def begin(folder: Path, options: RunOptions, engine: Engine, console: Console) -> int:
-    """Create a run and supervise it; returns the exit status."""
-    held = engine.allocation()
+def begin(folder: Path, options: RunOptions, engine: Engine, held: Allocation, console: Console) -> int:
+    """Create a run and supervise it on what is held; returns the exit status."""
     run = RunDir.create(folder, {**options.to_json(), "created": time.time(), "engine_used": engine.name})
     console.to_run(run.folder)
     token = new_token()
@@ -133,7 +132,7 @@ def begin(folder: Path, options: RunOptions, engine: Engine, console: Console) -
     register(run)
     if engine.can_submit:
         threading.Thread(target=_keep_origin, args=(run, engine), name="dmr-origin", daemon=True).start()
-    return Supervisor(run, options, engine, console).run(1, token, "fresh")
+    return Supervisor(run, options, engine, console, held).run(1, token, "fresh")
 
 
 def _keep_origin(run: RunDir, engine: Engine) -> None:
@@ -189,7 +188,7 @@ def arrive(claim: Claim, command: Sequence[str], options: RunOptions, engine: En
             return leave_job(engine, allocation.job, options.after_handover, console, interrupts)
     cause = _cause(run, claim.token, turn)
     reached("taken", turn.number)
-    return Supervisor(run, options, engine, console).run(turn.number, claim.token, cause)
+    return Supervisor(run, options, engine, console, allocation).run(turn.number, claim.token, cause)
 
 
 def _get_ready(engine: Engine, command: Sequence[str]) -> None:
@@ -313,7 +312,7 @@ def resume(
     console.to_run(run.folder)
     console.say(f"resuming run {options.run} in {run.folder}")
     try:
-        return Supervisor(run, options, engine, console).run(number, token, "resume", nodes)
+        return Supervisor(run, options, engine, console, held).run(number, token, "resume", nodes)
     except EngineError:
         run.append(number, "ended", why="failed")
         raise

@@ -25,9 +25,11 @@ class Place:
         What is held, as far as it is known.
     """
 
-    def __init__(self, account: Account, options: RunOptions, engine: Engine, console: Console) -> None:
+    def __init__(
+        self, account: Account, options: RunOptions, engine: Engine, console: Console, held: Allocation | None = None
+    ) -> None:
         self.account, self.options, self.engine, self.console = account, options, engine, console
-        self.allocation: Allocation = engine.allocation()
+        self.allocation = engine.allocation() if held is None else held
         self._refused = False
         self.used = len(self.allocation.nodes)
         """Nodes that ranks run on."""

@@ -17,7 +17,7 @@ from .aftermath import Aftermath, End, Next
 from .application import Application
 from .changes import Changes
 from .console import Console
-from .engine import Engine
+from .engine import Allocation, Engine
 from .handover import Successors
 from .hooks import reached
 from .interrupts import Interrupts
@@ -48,6 +48,7 @@ class Supervisor:
         options: RunOptions,
         engine: Engine,
         console: Console,
+        held: Allocation | None = None,
         *,
         poll: float = POLL,
         clock: Callable[[], float] = time.time,
@@ -55,7 +56,7 @@ class Supervisor:
         self.run_dir, self.options, self.engine, self.console = run, options, engine, console
         self._poll = poll
         self.account = Account(run, console, clock)
-        self.place = Place(self.account, options, engine, console)
+        self.place = Place(self.account, options, engine, console, held)
         self.watcher = Watcher(engine, options.query_interval, time.monotonic)
         self.successors = Successors(run, options.run, engine, console, self.account.record, clock)
         self.requests = Requests(run)

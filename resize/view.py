@@ -35,7 +35,8 @@ class JobView:
 class ClusterView:
     """The cluster at one time, restricted to the nodes that this run could get.
 
-    ``idle`` counts nodes that are free now; ``total`` those that are up at all.
+    ``idle`` counts nodes that are free now; ``total`` those that are up at all; ``configured`` those that are down or
+    drained, too, None where that is the same.
     """
 
     time: float
@@ -44,6 +45,7 @@ class ClusterView:
     jobs: tuple[JobView, ...] = ()
     partition: str = ""
     max_nodes: int | None = None
+    configured: int | None = None
 
 
 @dataclass(frozen=True)

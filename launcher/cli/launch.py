@@ -18,7 +18,7 @@ from . import EXIT_USAGE, TIME, fail, parse_time, run_command
 
 if TYPE_CHECKING:
     from ..console import Console
-    from ..engine import Engine
+    from ..engine import Allocation, Engine
     from ..options import RunOptions
 
 EXAMPLES = """\
@@ -162,15 +162,15 @@ def _fresh(command: tuple[str, ...], given: dict[str, Any], console: Console) ->
             return arrive(claim, command, RunOptions.of_run(claim.run), engine, console)
     if given["run_dir"] is None:
         folder = free_folder(RUNS.absolute(), name)
-    sizes = _sizes(given, engine, console)
+    sizes = _sizes(given, engine, allocation, console)
     if options.app is not None:
         sizes = _sizes_of_app(options, sizes, allocation.tasks_per_node, console)
     options = replace(options, run=folder.name, sizes=sizes)
-    _check_start(options, engine)
+    _check_start(options, len(allocation.nodes))
     if given["dry_run"]:
-        _dry_run(folder, options, engine)
+        _dry_run(folder, options, engine, allocation)
         return 0
-    return begin(folder, options, engine, console)
+    return begin(folder, options, engine, allocation, console)
 
 
 def _policy(name: str, pairs: tuple[str, ...], dwell: float | None) -> dict[str, str]:
@@ -192,16 +192,18 @@ def _policy(name: str, pairs: tuple[str, ...], dwell: float | None) -> dict[str,
     return options
 
 
-def _sizes(given: dict[str, Any], engine: Engine, console: Console) -> tuple[int, ...]:
+def _sizes(given: dict[str, Any], engine: Engine, allocation: Allocation, console: Console) -> tuple[int, ...]:
     from ...resize.sizes import SizesError, parse_sizes
 
     text = given["nodes"]
     if text is None:
-        return (len(engine.allocation().nodes),)
+        return (len(allocation.nodes),)
     view = engine.observe()
     if view is None:
         console.warn("the scheduler did not answer: whether these sizes can be had is not known")
-    limit = None if view is None else min(view.total, view.max_nodes or view.total)
+    # A node that is down now may be up again when its turn comes.
+    most = None if view is None else view.configured or view.total
+    limit = most if view is None or most is None or view.max_nodes is None else min(most, view.max_nodes)
     try:
         return parse_sizes(text, limit)
     except SizesError as error:
@@ -254,8 +256,7 @@ def _up_to(text: str, limit: int | None) -> tuple[int, ...]:
         return ()
 
 
-def _check_start(options: RunOptions, engine: Engine) -> None:
-    held = len(engine.allocation().nodes)
+def _check_start(options: RunOptions, held: int) -> None:
     if options.start is not None and options.start not in options.sizes:
         fail(f"--start {options.start} is not one of the sizes that --nodes allows", EXIT_USAGE)
     if options.start is not None and options.start > held:
@@ -264,12 +265,11 @@ def _check_start(options: RunOptions, engine: Engine) -> None:
         fail(f"--nodes takes {options.sizes[0]} nodes at least, but this job has {held}", EXIT_USAGE)
 
 
-def _dry_run(folder: Path, options: RunOptions, engine: Engine) -> None:
+def _dry_run(folder: Path, options: RunOptions, engine: Engine, allocation: Allocation) -> None:
     import shlex
 
     from ...resize.sizes import format_sizes
 
-    allocation = engine.allocation()
     fitting = [size for size in options.sizes if size <= len(allocation.nodes)]
     start = options.start or fitting[-1]
     rows = {
@@ -286,8 +286,48 @@ def _dry_run(folder: Path, options: RunOptions, engine: Engine) -> None:
 
         app = described(options.app)
         rows["program"] = f"{app.name}, asked by {app.request.kind}, takes {app.processes.text} processes"
+    if engine.can_submit and (line := _submission(options, engine, folder)):
+        rows["successor"] = line
     for key, value in rows.items():
         click.echo(f"{key + ':':15}{value}")
+    click.echo(_first_decision(options, engine, allocation, start))
+
+
+def _submission(options: RunOptions, engine: Engine, folder: Path) -> str:
+    """Return the command line that a successor of the largest size would be submitted by."""
+    import shlex
+
+    from ..engine import EngineError, Submission
+    from ..rundir import ENV_GENERATION, ENV_RUN_DIR, ENV_TOKEN
+    from ..slurm.engine import SlurmEngine
+
+    assert isinstance(engine, SlurmEngine)
+    largest = options.sizes[-1]
+    claim = {ENV_RUN_DIR: str(folder), ENV_GENERATION: "2", ENV_TOKEN: "TOKEN"}
+    submission = Submission(2, "TOKEN", f"dmr:{options.run}:2:TOKEN", (largest, largest), claim)
+    try:
+        found = engine.prepare(submission)
+    except EngineError as error:
+        return f"not known: {error}"
+    claimed = [f"{key}={value}" for key, value in claim.items()]
+    return shlex.join([*claimed, *found.argv, found.name, *found.arguments])
+
+
+def _first_decision(options: RunOptions, engine: Engine, allocation: Allocation, nodes: int) -> str:
+    """Return what the policy would say now, of a run whose speed is not known yet."""
+    from ...resize.decide import decide
+    from ...resize.explain import explain
+    from ...resize.policy import load_policy
+    from ...resize.view import RunView
+
+    cluster = engine.observe()
+    if cluster is None:
+        return "the scheduler did not answer: nothing can be decided"
+    run = RunView(
+        cluster.time, options.run, 1, nodes, options.sizes, since=cluster.time - 86400, job=allocation.job,
+        end=allocation.end, in_place=not engine.can_submit,
+    )  # fmt: skip
+    return explain(decide(run, cluster, load_policy(options.policy, dict(options.policy_options))))
 
 
 def main() -> NoReturn:

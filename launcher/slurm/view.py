@@ -55,6 +55,7 @@ def cluster_view(now: float, queue: Sequence[JobRow], nodes: Sequence[NodeRow], 
         jobs=tuple(view for row in queue for view in _views(row, mine, shared)),
         partition=",".join(sorted(reach.partitions)),
         max_nodes=min(limits) if limits else None,
+        configured=len({node.name for node in nodes if reach.holds(node)}),
     )
 
 

@@ -276,11 +276,22 @@ class Chaos:
         return rows
 
 
+def empty(cluster: PrivateCluster) -> None:
+    """Cancel what is left, and wait until all nodes are idle."""
+    until = time.monotonic() + 60
+    while set(cluster.node_states().values()) != {"idle"}:
+        assert time.monotonic() < until, f"the nodes don't come back: {cluster.node_states()}"
+        for job in cluster.run(["squeue", "--noheader", "--format=%A"], check=False).stdout.split():
+            cluster.run(["scancel", job], check=False)
+        time.sleep(0.5)
+
+
 def campaign(runs: int, minutes: float | None, seed: int, faults: int, say: Callable[[str], None]) -> Tally:
     """Do it until the runs are done, or the time is up."""
     tally, began = Tally(), time.monotonic()
     with PrivateCluster(nodes=8, config=["SlurmdTimeout=5"]) as cluster:
         while (time.monotonic() - began < 60 * minutes) if minutes else tally.runs < runs:
+            empty(cluster)
             dice = random.Random(seed + tally.runs)
             folder = Path(tempfile.mkdtemp(prefix="dmr-chaos-"))
             try:
