@@ -159,7 +159,8 @@ class Aftermath:
         if (reason := self._give_up()) is not None:
             self.successors.cancel("the run has failed")
             self._ended(app, "failed", outcome)
-            self.console.warn(f"giving up: {reason}; the last checkpoint is kept: dmr resume {self.account.run.folder}")
+            again = f"dmr resume {self.account.run.folder}"
+            self.console.warn(f"giving up: {reason}; to go on from the last checkpoint, if there is one: {again}")
             return End(exits.FAILED)
         if self.successors.arrived() or (plan is not None and plan.kind == "leave"):
             return self._hand_over(app)

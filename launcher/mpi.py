@@ -118,6 +118,18 @@ class Flavour:
         return {key: value for key, value in wanted.items() if key not in environ}
 
 
+def check_choice(choice: str) -> None:
+    """Refuse a name that is no way to start MPI; a path may be any.
+
+    Raises
+    ------
+    EngineError
+        When the choice is unknown.
+    """
+    if "/" not in choice and choice not in CHOICES and not re.fullmatch(r"srun-\w+", choice):
+        raise EngineError(f"unknown way to start MPI {choice!r}: choose one of {', '.join(CHOICES)}, or give a path")
+
+
 def find_flavour(choice: str, command: Sequence[str], *, slurm: bool, environ: Mapping[str, str]) -> Flavour:
     """Find out how to start the ranks of a command.
 
@@ -135,10 +147,9 @@ def find_flavour(choice: str, command: Sequence[str], *, slurm: bool, environ: M
     EngineError
         When the choice is unknown or isn't there, or nothing was found.
     """
+    check_choice(choice)
     if "/" in choice:
         return _named(choice, f"chosen by its path {choice}")
-    if choice != "auto" and choice not in CHOICES and not re.fullmatch(r"srun-\w+", choice):
-        raise EngineError(f"unknown way to start MPI {choice!r}: choose one of {', '.join(CHOICES)}, or give a path")
     if choice.startswith("srun"):
         return _srun(choice, command, slurm=slurm, environ=environ)
     library = find_library(command, environ)

@@ -58,6 +58,9 @@ def run_command(command: click.Command, name: str) -> NoReturn:
     except click.exceptions.Exit as error:
         sys.exit(error.exit_code)
     except click.UsageError as error:
+        if type(error).__name__ == "NoArgsIsHelpError":  # click 8.2 and later
+            click.echo(error.format_message(), err=True)
+            sys.exit(EXIT_USAGE)
         where = error.ctx.command_path if error.ctx else name
         click.echo(f"{where}: {error.format_message()}\nTry '{where} --help'.", err=True)
         sys.exit(EXIT_USAGE)
@@ -176,14 +179,14 @@ def format_size(count: float) -> str:
     return f"{count:.0f}P"
 
 
-def format_time(seconds: float | None, unknown: str = "-") -> str:
-    """Return seconds as ``0.8``, ``42``, ``1:30`` or ``1:30:00``; ``unknown`` for None."""
+def format_time(seconds: float | None, unknown: str = "-", unit: str = "") -> str:
+    """Return seconds as ``0.8``, ``42``, ``1:30`` or ``1:30:00``; ``unknown`` for None, ``unit`` after bare seconds."""
     if seconds is None:
         return unknown
     if seconds < 10:
-        return f"{seconds:.1f}"
+        return f"{seconds:.1f}{unit}"
     if seconds < 60:
-        return f"{seconds:.0f}"
+        return f"{seconds:.0f}{unit}"
     whole = round(seconds)
     hours, minutes = whole // 3600, whole // 60 % 60
     return f"{hours}:{minutes:02d}:{whole % 60:02d}" if hours else f"{minutes}:{whole % 60:02d}"

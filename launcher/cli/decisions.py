@@ -47,13 +47,13 @@ def explain(run: str, at: float | None, every: bool, as_json: bool) -> None:
     if at is not None:
         before = [each for each in found if each["time"] - began <= at]
         if not before:
-            first = format_time(found[0]["time"] - began)
-            fail(f"the first decision of {run} came {first} after it began, later than {format_time(at)}")
+            first = format_time(found[0]["time"] - began, unit=" s")
+            fail(f"the first decision of {run} came {first} after it began, later than {format_time(at, unit=' s')}")
         chosen = before[-1]
     if as_json:
         print_json({"time": chosen["time"], "step": chosen.get("step"), **chosen["decision"]})
         return
-    click.echo(f"{format_time(chosen['time'] - began)} after the run began, step {chosen.get('step', '-')}")
+    click.echo(f"{format_time(chosen['time'] - began, unit=' s')} after the run began, step {chosen.get('step', '-')}")
     click.echo(as_text(decision_from_json(chosen["decision"])))
 
 
@@ -109,7 +109,7 @@ def replay(run: str, policy: str, pairs: tuple[str, ...], as_json: bool) -> None
         ("really", result.real_finish, result.real_node_hours, frames[-1].run.resizes),
         (policy, result.finish, result.node_hours, result.resizes),
     ):
-        ends = "an unknown time" if finish is None else format_time(finish - began)
+        ends = "an unknown time" if finish is None else format_time(finish - began, unit=" s")
         click.echo(f"{name}: done after {ends}, {hours:.3g} node-hours, {resizes} changes of size")
     if result.borrowed:
         click.echo(f"it would have used up to {result.borrowed} nodes that others had; what became of them is unknown")

@@ -137,6 +137,7 @@ def _fresh(command: tuple[str, ...], given: dict[str, Any], console: Console) ->
     from ..rundir import RunDir
     from ..telemetry.sampler import machine_name
 
+    _check_mpi(given["mpi"])
     policy_options = _policy(given["policy"], given["policy_options"], given["dwell"])
     after = given["after_handover"] or ("cancel" if in_batch_job(os.environ) else "exit")
     options = RunOptions(
@@ -192,6 +193,16 @@ def _policy(name: str, pairs: tuple[str, ...], dwell: float | None) -> dict[str,
     return options
 
 
+def _check_mpi(choice: str) -> None:
+    from ..engine import EngineError
+    from ..mpi import check_choice
+
+    try:
+        check_choice(choice)
+    except EngineError as error:
+        fail(f"--mpi: {error}", EXIT_USAGE)
+
+
 def _sizes(given: dict[str, Any], engine: Engine, allocation: Allocation, console: Console) -> tuple[int, ...]:
     from ...resize.sizes import SizesError, parse_sizes
 
@@ -210,7 +221,8 @@ def _sizes(given: dict[str, Any], engine: Engine, allocation: Allocation, consol
         # How many cores this machine has is nobody's choice: a job script can be tried out on a smaller one.
         fitting = _up_to(text, limit) if engine.name == "local" and given["local_nodes"] is None else ()
         if not fitting:
-            hint = " (see --local-nodes)" if engine.name == "local" else ""
+            beyond = "can be had" in str(error) or text.rstrip().endswith(":")
+            hint = " (see --local-nodes)" if engine.name == "local" and beyond else ""
             fail(f"--nodes: {error}{hint}", EXIT_USAGE)
     console.say(f"this machine counts for {limit} nodes (see --local-nodes): larger sizes are left out")
     return fitting

@@ -74,11 +74,12 @@ def _show(one) -> None:  # type: ignore[no-untyped-def]  # the class is imported
     rows = [
         ("run", one.run),
         ("folder", one.folder),
-        ("state", one.state + (f": {one.error}" if one.error else "")),
+        ("state", one.state),
+        *([("trouble", one.error)] if one.error else []),
         ("generation", f"{one.generation} on {_or_dash(one.nodes)} nodes{ranks}"),
         ("launcher", f"{one.host or '-'}" + (f", job {one.job}" if one.job else "")),
         ("step", _steps(one) + (f", {_rate(one.seconds_per_step)} s a step" if one.seconds_per_step else "")),
-        ("left", format_time(one.remaining)),
+        ("left", format_time(one.remaining, unit=" s")),
         ("phase", one.phase or "-"),
         ("checkpoint", one.checkpoint or "-"),
         ("pending", _pending(one) or "-"),
@@ -164,5 +165,5 @@ def _steps(one) -> str:  # type: ignore[no-untyped-def]
 def _pending(one) -> str:  # type: ignore[no-untyped-def]
     if one.pending_nodes is None:
         return ""
-    since = f" for {format_time(time.time() - one.pending_since)}" if one.pending_since else ""
+    since = f" for {format_time(time.time() - one.pending_since, unit=' s')}" if one.pending_since else ""
     return f"{one.pending_nodes} nodes{since}" + (f" (job {one.pending_job})" if one.pending_job else "")

@@ -62,6 +62,8 @@ def stop(run: str, now: bool, wait: bool, timeout: float) -> None:
         if time.monotonic() > until:
             fail(f"the run is still {state}")
         time.sleep(0.2)
+    if wait:
+        click.echo(f"done: {state}")
 
 
 @click.command()

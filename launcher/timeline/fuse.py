@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -34,7 +35,7 @@ def fuse(sources: Sources, now: float) -> Timeline:
     now
         The present, for a run that has not ended.
     """
-    history = read_history(sources.events)
+    history = _with_last_signs(sources, read_history(sources.events))
     accounting, clocks, notes = _checked(sources.accounting, history)
     spans, computing = holding.spans(history, sources.events, _last(sources, history, now), accounting)
     start, end = _ends(sources, history, spans, now)
@@ -63,6 +64,22 @@ def fuse(sources: Sources, now: float) -> Timeline:
         spans, held, requested, computing, (), _queue(sources.events), sources.clocks + clocks,
         _gaps(sources, history, end), sources.notes + notes, _facts(sources),
     )  # fmt: skip
+
+
+def _with_last_signs(sources: Sources, history: History) -> History:
+    """Let a generation whose launcher was killed, so that nobody recorded its end, end with its last sign of life.
+
+    It may have been resumed long after that.
+    """
+    found = list(history.generations)
+    for place, (each, after) in enumerate(itertools.pairwise(history.generations)):
+        if each.end is None:
+            signs = [float(e["time"]) for e in sources.events if e.get("generation") == each.number]
+            nodes = [node for node in sources.telemetry.nodes if node.generation == each.number and node.times.size]
+            signs += [float(node.times[-1]) for node in nodes]
+            last = max(signs, default=each.start)
+            found[place] = dataclasses.replace(each, end=max(each.start, min(after.start, last)))
+    return dataclasses.replace(history, generations=tuple(found))
 
 
 def _last(sources: Sources, history: History, now: float) -> float:

@@ -97,6 +97,8 @@ def _before(
     record: GenerationRecord, before: GenerationRecord | None, history: History, accounting: Sequence[Record]
 ) -> list[Span]:
     """Return what the nodes were held for before their ranks were started."""
+    if before is not None and record.job is None and record.cause == "resume":
+        return []  # this machine was not kept for it
     if before is not None and before.job == record.job:
         end = before.end if before.end is not None else record.start
         return [Span(end, record.start, min(before.nodes, record.nodes), "between", record.number)]
