@@ -135,6 +135,21 @@ def test_work_done_again_after_a_crash_is_lost(tmp_path: Path) -> None:
     assert found.verdicts == ()
 
 
+def test_a_launcher_killed_and_resumed_much_later_is_no_slow_step(tmp_path: Path) -> None:
+    made = MadeRun(tmp_path / "run")
+    made.launch(4)
+    made.compute("solve", 100)
+    made.save()
+    made.clock += 86400.0
+    made.launch(4, cause="resume")
+    made.compute("solve", 100)
+    made.end()
+    found = analysed(made)
+    (use,) = found.summaries[0].uses
+    assert use.seconds_per_step == pytest.approx(seconds_per_step("solve", 4), rel=0.1)
+    assert found.timeline.node_hours["compute"] == pytest.approx(4 * 200 * seconds_per_step("solve", 4) / 3600, rel=0.1)
+
+
 def test_clocks_that_differ_are_found_said_and_put_right(tmp_path: Path) -> None:
     straight = analysed(three_phases(tmp_path / "straight"))
     made = three_phases(tmp_path / "crooked", ahead={"n0": 7.0, "0001.app.jsonl": -3.0, "0002.app.jsonl": -3.0})
