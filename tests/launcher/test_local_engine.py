@@ -45,7 +45,8 @@ def until_written(path: Path, text: str, seconds: float = 20.0) -> None:
 def test_the_ranks_see_each_other_and_their_variables(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     engine = LocalEngine(2, tasks_per_node=2)
     # In one piece: pieces of several ranks may come mixed.
-    code = "from mpi4py import MPI; import os; print(f\"{MPI.COMM_WORLD.size} {os.environ['X']} {os.getcwd()};\", end='')"
+    text = "f\"{MPI.COMM_WORLD.size} {os.environ['X']} {os.getcwd()};\""
+    code = f"from mpi4py import MPI; import os; print({text}, end='')"
     log = tmp_path / "log"
     log.write_text("before;")
     (tmp_path / "there").mkdir()
