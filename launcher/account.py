@@ -44,9 +44,24 @@ class Account:
         """Begin with a lease that was taken."""
         self.number, self.token = number, token
         self.history = read_history(self.run.events(skip=("decided",)))
+        self._end_the_lost()
         control = self.run.read_control()
         self._control = max(self.history.last_control, control.id if control else 0)
         reached("leased", number)
+
+    def _end_the_lost(self) -> None:
+        """Let a generation whose launcher was killed end with its last sign of life, however late this one comes."""
+        last = self.history.last
+        if last is None or last.end is not None or last.number >= self.number:
+            return
+        signs = [float(each["time"]) for each in self.run.events(last.number, skip=("decided",))]
+        progress = self.run.read_progress()
+        mine = progress if progress is not None and progress.generation == last.number else None
+        if mine is not None:
+            signs.append(mine.time)
+        lost = max(signs, default=last.start)
+        self.record("lost", lost=last.number, last=lost, step=mine.step if mine else None)
+        self.reread()
 
     def next_generation(self, job: str | None) -> None:
         """Take the next lease, so that each start of ranks has one of its own.

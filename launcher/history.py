@@ -19,6 +19,7 @@ The launcher's events, each with ``time`` and ``generation``:
 ``signalled``  to the launcher: ``signal``, ``left`` seconds of the allocation; what it means is found out after that
 ``stopping``   the run is to end, nothing may follow: ``by``
 ``failed``     something did not work, and what was done instead: ``what``
+``lost``       by the launcher that follows a killed one: the ``lost`` generation, its ``last`` sign of life, ``step``
 ``ended``      ``why``, ``exit``, ``step``, ``first_step``, ``seconds_per_step``, ``rates``, ``queries``
 =============  =======================================================================================
 """
@@ -31,6 +32,9 @@ from typing import Any
 
 CRASHED = frozenset({"crashed", "hung"})
 """Reasons of an end that count against the budget of restarts."""
+
+LOST = "lost"
+"""Reason of the end of a generation whose launcher was killed: nobody was there to record another."""
 
 NEAR_LIMIT = 60.0
 """A signal that comes with so many seconds left of the allocation, or less, may be that of the time limit."""
@@ -190,6 +194,10 @@ def read_history(events: Iterable[Mapping[str, Any]]) -> History:
             last_control = max(last_control, int(event.get("id", 0)))
         elif name == "stopping":
             stopping.add(number)
+        elif name == "lost" and (before := generations.get(int(event.get("lost", 0)))) and before.end is None:
+            generations[before.number] = replace(
+                before, end=max(before.start, float(event["last"])), why=LOST, step=event.get("step") or before.step
+            )
         elif name == "signalled" and (event.get("left") is None or float(event["left"]) > NEAR_LIMIT):
             signalled.add(number)
         elif name == "queried":
@@ -212,7 +220,7 @@ def read_history(events: Iterable[Mapping[str, Any]]) -> History:
     )
 
 
-_ORDER = {name: place for place, name in enumerate(("submitted", "launched", "loaded", "saved", "ended"))}
+_ORDER = {name: place for place, name in enumerate(("submitted", "launched", "loaded", "saved", "ended", "lost"))}
 
 
 def _submitted(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..history import CRASHED, FINAL, GenerationRecord, History
+from ..history import CRASHED, FINAL, LOST, GenerationRecord, History
 from ..telemetry.extra import Record
 from .data import Kind, Level, Span
 
@@ -69,7 +69,7 @@ def _parts(record: GenerationRecord, events: Events, end: float) -> list[tuple[K
         if stop > start:
             parts += [("compute", at, start), ("save", start, stop)]
             at = stop
-    left = record.why is not None and record.why not in CRASHED and record.why not in ("finished", "failed")
+    left = record.why is not None and record.why not in CRASHED and record.why not in ("finished", "failed", LOST)
     parts.append(("leave" if left and saves else "compute", at, end))
     return [(kind, start, stop) for kind, start, stop in parts if stop > start]
 

@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dmr.launcher.account import Account
+from dmr.launcher.console import Console
 from dmr.launcher.history import History, read_history
-from dmr.launcher.rundir import RunDir
+from dmr.launcher.rundir import Progress, RunDir
 
 
 def event(time: float, generation: int, name: str, /, **fields: Any) -> dict[str, Any]:
@@ -102,3 +104,19 @@ def test_torn_lines_are_passed_over_and_closed(tmp_path: Path) -> None:
     run.append(1, "decided", decision={})
     assert [each["event"] for each in run.events(skip=("decided",))] == ["created", "launched", "started"]
     assert [each["event"] for each in run.events(1)] == ["created", "launched", "decided"]
+
+
+def test_a_killed_launcher_costs_no_node_hours_until_the_resume(tmp_path: Path) -> None:
+    run = RunDir.create(tmp_path / "r", {"run": "r"})
+    assert run.take_lease(1, {"token": "a"})
+    for each in HANDOVER[:3]:
+        run.append(1, each["event"], **{key: each[key] for key in each if key not in ("generation", "event")})
+    run.write_progress(Progress("r", 1, "a", "running", 160.0, step=33))
+    books = Account(run, Console(), lambda: 100_000.0)
+    books.open(2, "b")
+    (lost,) = books.history.generations
+    assert (lost.why, lost.end, lost.step, lost.steps) == ("lost", 160.0, 33, 33)
+    assert books.history.node_hours(now=100_000) == pytest.approx(2 * 59 / 3600)
+    books.open(3, "c")
+    assert sum(each["event"] == "lost" for each in run.events()) == 1
+    assert read_history([*HANDOVER, event(500, 3, "lost", lost=2, last=400, step=7)]) == read_history(HANDOVER)
