@@ -265,7 +265,8 @@ def _plan(
         return None if estimate is None else estimate.value
 
     allowed = [size for size in sizes if size <= 2 * max(known)]
-    return plan(parts, allowed or sizes, seconds, base, change=_change_seconds(history))
+    typical = _change_seconds(history)
+    return plan(parts, allowed or sizes, seconds, base, change=lambda size: typical)
 
 
 def _change_seconds(history: History) -> float:

@@ -25,6 +25,8 @@ HALF_LIFE = 90 * 86400.0
 MOST_RUNS = 50
 """Newest runs that `Book.pruned` keeps of an entry."""
 MOST_OCCURRENCES = 1000
+LATE_STEPS, LATE_SHARE = 2, 0.05
+"""A phase may last so many steps, or such a share of its length, longer than it did, and be the same."""
 
 
 class KnowledgeError(ValueError):
@@ -183,6 +185,13 @@ class Entry:
             for place, each in enumerate(run.order)
             if each.start <= step < each.end and phase in (None, each.phase)
         ]
+        if not fitting:  # the program has not said yet that the phase is over
+            fitting = [
+                (weight, place, run.order)
+                for weight, run in zip(weights, self.runs, strict=True)
+                for place, each in enumerate(run.order)
+                if each.phase == phase and 0 <= step - each.end <= max(LATE_STEPS, LATE_SHARE * (each.end - each.start))
+            ]
         total = sum(weights)
         if fitting:
             weight, place, order = max(fitting, key=lambda each: each[0])

@@ -1,4 +1,4 @@
-"""Which size each phase should have: the fewest node-hours for a given time, or the least time for given node-hours.
+"""Which size each phase should have: few node-hours in a given time, or little time for given node-hours.
 
 For a price λ of a second in node-seconds, each phase takes the size with the least n·T(n) + λ·T(n); over the range of λ
 these are the plans that no other one beats in both. What a change of size costs is added where neighbouring phases
@@ -7,6 +7,7 @@ differ, and so plans in which a phase takes a neighbour's size to save the chang
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -15,6 +16,9 @@ Seconds = Callable[[str, int], float | None]
 """(phase, nodes) → seconds a step, None where unknown."""
 Aim = Literal["hours", "time"]
 NEGLIGIBLE = 1e-9
+LENIENCE = 1.05
+BALANCE = 1 / 3
+"""A per cent of what is not aimed at is worth this many per cent of what is."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,7 @@ def plan(
     seconds: Seconds,
     base: int,
     *,
-    change: float = 0.0,
+    change: Callable[[int], float] | None = None,
     slower: float = 1.0,
     more: float = 1.0,
     aim: Aim = "hours",
@@ -60,7 +64,7 @@ def plan(
     base
         The size that it is measured against.
     change
-        Seconds without computing that a change of size takes.
+        Seconds without computing that a change to a size takes; None for none.
     slower, more
         With ``aim`` ``hours``: the plan may take ``slower`` times what ``base`` takes. With ``time``: it may cost
         ``more`` times the node-hours.
@@ -69,6 +73,7 @@ def plan(
     now
         The present size, from which the first part may be a change; None for none.
     """
+    change = change or (lambda size: 0.0)
     steps: dict[str, int] = {}
     for part in parts:
         steps[part.phase] = steps.get(part.phase, 0) + part.steps
@@ -85,7 +90,12 @@ def plan(
         return None
     base_seconds = sum(found[base] for found in times.values())
     base_cost = base * base_seconds
-    limits = (slower * base_seconds + spare_seconds, more * base_cost + spare_node_seconds)
+    # To be at the base would be a change, too.
+    back = change(base) if now is not None and now != base else 0.0
+    limits = (
+        slower * base_seconds + back + spare_seconds,
+        more * base_cost + back * ((now or base) + base) / 2 + spare_node_seconds,
+    )
     found: list[tuple[float, float, dict[str, int]]] = []
     for sizes in _candidates(parts, choices, base):
         complete = {phase: times[phase] for phase in sizes}
@@ -97,17 +107,30 @@ def plan(
 def _best(
     found: Sequence[tuple[float, float, dict[str, int]]], limits: tuple[float, float], aim: Aim
 ) -> tuple[float, float, dict[str, int]]:
-    """Return the best plan within the limit; where none is, the one that exceeds it least."""
+    """Return the best plan within the limit; where none is, of those that exceed it little more than they must.
 
-    def both(each: tuple[float, float, dict[str, int]]) -> tuple[float, float]:
-        """Return what is bounded, and what is to be little."""
-        return (each[0], each[1]) if aim == "hours" else (each[1], each[0])
+    To get from the limit's far side a little nearer to it is not worth everything of the other.
+    """
+
+    def bounded(each: tuple[float, float, dict[str, int]]) -> float:
+        return each[0] if aim == "hours" else each[1]
 
     limit = limits[0] if aim == "hours" else limits[1]
-    within = [each for each in found if both(each)[0] <= limit * (1 + NEGLIGIBLE)]
-    if within:
-        return min(within, key=lambda each: both(each)[::-1])
-    return min(found, key=both)
+    within = [each for each in found if bounded(each) <= limit * (1 + NEGLIGIBLE)]
+    if not within:
+        limit = LENIENCE * min(bounded(each) for each in found)
+        within = [each for each in found if bounded(each) <= limit]
+    return min(within, key=lambda each: (merit(each[0], each[1], aim), each[1]))
+
+
+def merit(seconds: float, node_hours: float, aim: Aim) -> float:
+    """Return what a plan is judged by; less is better.
+
+    The node-hours (or, with the aim ``time``, the seconds), and the other one by a little: of two plans that are nearly
+    as good in what is aimed at, the one that is much better in the other.
+    """
+    aimed, other = (node_hours, seconds) if aim == "hours" else (seconds, node_hours)
+    return aimed * math.pow(other, BALANCE)
 
 
 def _candidates(
@@ -151,7 +174,7 @@ def _value(
     sizes: Mapping[str, int],
     parts: Sequence[Part],
     times: Mapping[str, Mapping[int, float]],
-    change: float,
+    change: Callable[[int], float],
     now: int | None,
 ) -> tuple[float, float]:
     """Return seconds and node-seconds, the changes included (both sizes held by half)."""
@@ -162,6 +185,6 @@ def _value(
         row.insert(0, now)
     for one, other in zip(row, row[1:], strict=False):
         if one != other:
-            seconds += change
-            node_seconds += change * (one + other) / 2
+            seconds += change(other)
+            node_seconds += change(other) * (one + other) / 2
     return seconds, node_seconds

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from statistics import median
-from typing import Literal
 
 from ..cost import cost
-from ..phases.plan import Part, SizePlan, plan
+from ..phases.knowledge import LATE_SHARE, LATE_STEPS
+from ..phases.plan import Aim, Part, SizePlan, merit, plan
 from ..policy import Proposal
 from ..situation import Rules, Situation
 from ..speed import Estimate, Speed
@@ -21,6 +21,8 @@ REACH = 4
 """Sizes this many times beyond those measured are not planned with."""
 SCHEDULER_SECONDS = 3.0
 """Until a job starts for which there is room, where no wait was seen yet."""
+NEAR = 2
+"""Up to so many times the largest size measured the likely speed is planned with."""
 TRIAL_WORTH = 10.0
 """A phase of which one size is known is tried at another if it lasts this many times longer than a change of size."""
 LOOK = 2.0
@@ -54,9 +56,8 @@ class Phases:
     With the speeds of each phase at each size (measured in this run or in earlier ones), and the order and lengths
     of the phases from earlier runs, it takes the plan with the fewest node-hours that is not much slower than the size
     the run began with, or the fastest that costs no more node-hours. What was gained so far may be spent. A phase
-    of which only one size is known goes to the size that the ``queue`` policy chooses, or where that would stay
-    to half the nodes if it is long enough, until two are known. A program of which nothing is known keeps to
-    the ``queue`` policy.
+    of which only one size is known is tried at another if it is long enough: at half the nodes, or with the aim
+    ``time`` at what the ``queue`` policy chooses. A program of which nothing is known is left to the ``queue`` policy.
 
     Attributes
     ----------
@@ -72,11 +73,11 @@ class Phases:
         A plan that is not better than keeping the present size by this share is not worth a change.
     """
 
-    aim: Literal["hours", "time"] = "hours"
+    aim: Aim = "hours"
     slower: float = 1.05
     more: float = 1.0
     trust: float = 0.2
-    least_gain: float = 0.02
+    least_gain: float = 0.05
     rules: Rules = Rules()
     name: str = "phases"
 
@@ -88,14 +89,18 @@ class Phases:
         run = situation.run
         known = Known(run)
         ahead = self._ahead(run)
+        if not ahead and self._is_ending(run):
+            return self._stay(run, run.pending or run.nodes, f"{run.phase} is about to end", {}, LOOK)
         if not ahead:
             return self._queue(situation, "the phases to come are not known")
         here = ahead[0].phase
-        if len(known.sizes(here)) < 2:
-            return self._explore(situation, known, here)
+        if run.nodes not in known.sizes(here) and len(known.sizes(here)) < 2:
+            return self._stay(run, run.nodes, f"measuring {here} on {run.nodes} nodes", {}, LOOK)
         found = self._plan(situation, known, ahead)
         if found is None:
             return self._queue(situation, "the speeds of the phases to come are not known")
+        if len(known.sizes(here)) < 2 and found.sizes[here] == run.nodes:
+            return self._explore(situation, known, here)
         return self._follow(situation, known, ahead, found)
 
     # -- what is to come
@@ -126,6 +131,13 @@ class Phases:
             return []
         return [each for place, each in enumerate(found) if place == 0 or each.confidence >= self.trust]
 
+    def _is_ending(self, run: RunView) -> bool:
+        """Whether the present phase is over by the steps, and the program has not said so yet."""
+        over = [each for each in run.ahead if each.end <= run.step]
+        if not over or over[-1].phase != run.phase:
+            return False
+        return run.step - over[-1].end <= max(LATE_STEPS, LATE_SHARE * (over[-1].end - over[-1].start))
+
     def _plan(self, situation: Situation, known: Known, ahead: list[Ahead]) -> SizePlan | None:
         run = situation.run
         base = self.rules.preferred or run.first_nodes or run.nodes
@@ -135,7 +147,7 @@ class Phases:
 
         def best(sizes: Mapping[str, tuple[int, ...]]) -> SizePlan | None:
             return plan(
-                parts, sizes, known.seconds, base, change=situation.cost(run.nodes).total, slower=self.slower,
+                parts, sizes, known.seconds, base, change=lambda size: cost(run, size).total, slower=self.slower,
                 more=self.more, aim=self.aim, spare_seconds=seconds, spare_node_seconds=hours, now=run.nodes,
             )  # fmt: skip
 
@@ -149,10 +161,12 @@ class Phases:
         """Whether keeping the present size is allowed, and nearly as good."""
         keep = 1 - self.least_gain
         if self.aim == "hours":
-            in_time = stay.seconds <= self.slower * stay.base_seconds + seconds
-            return in_time and found.node_hours > keep * stay.node_hours
-        limit = self.more * stay.base_node_hours + hours / 3600
-        return stay.node_hours <= limit and found.seconds > keep * stay.seconds
+            allowed = stay.seconds <= self.slower * stay.base_seconds + seconds
+        else:
+            allowed = stay.node_hours <= self.more * stay.base_node_hours + hours / 3600
+        return allowed and merit(found.seconds, found.node_hours, self.aim) > keep * merit(
+            stay.seconds, stay.node_hours, self.aim
+        )
 
     # -- what to do
 
@@ -167,9 +181,9 @@ class Phases:
         if caveats:
             facts["caveats"] = caveats
         wanted = found.sizes[here.phase]
-        left = (here.end - run.step) * (known.seconds(here.phase, run.nodes) or 0.0)
         coming = next((each for each in ahead[1:] if found.sizes[each.phase] != run.nodes), None)
-        if wanted != run.nodes and self._in_time(situation, wanted, left):
+        following = found.sizes[ahead[1].phase] if len(ahead) > 1 else None
+        if wanted != run.nodes and self._pays(situation, known, here, wanted, following):
             facts["for_phase"] = here.phase
             return Proposal(wanted, f"{here.phase} does best on {wanted} nodes; the plan is {sizes}", facts=facts)
         if coming is not None:
@@ -191,9 +205,23 @@ class Phases:
         unwanted = run.pending is not None and run.pending != next_nodes
         return Proposal(run.nodes, why, cancel=unwanted, facts=facts, again=again)
 
-    def _in_time(self, situation: Situation, nodes: int, left: float) -> bool:
-        """Whether a change for the present phase is done before that ends."""
-        return self.lead(situation, nodes) < left
+    def _pays(self, situation: Situation, known: Known, here: Ahead, nodes: int, following: int | None) -> bool:
+        """Whether a change for what is left of the present phase pays, with what the next phase needs then."""
+        run = situation.run
+        left = here.end - max(run.step, here.start)
+        if self.lead(situation, nodes) >= left * (known.seconds(here.phase, run.nodes) or 0.0):
+            return False
+
+        def spent(size: int) -> tuple[float, float]:
+            computing = left * (known.seconds(here.phase, size) or 0.0)
+            row = [run.nodes, size, *([] if following is None else [following])]
+            changes = [(cost(run, b).total, (a + b) / 2) for a, b in zip(row, row[1:], strict=False) if a != b]
+            seconds = computing + sum(each for each, _ in changes)
+            return seconds, size * computing + sum(each * held for each, held in changes)
+
+        stay, go = merit(*spent(run.nodes), self.aim), merit(*spent(nodes), self.aim)
+        # A plan that is bounded by time may want more nodes than this alone would.
+        return go < (1 - self.least_gain) * stay or nodes > run.nodes
 
     def lead(self, situation: Situation, nodes: int) -> float:
         """Return the seconds from a request to the first step at this size: acquisition and redistribution."""
@@ -219,14 +247,14 @@ class Phases:
 
     def _explore(self, situation: Situation, known: Known, phase: str) -> Proposal:
         run = situation.run
-        if run.nodes not in known.sizes(phase):
-            return self._stay(run, run.nodes, f"measuring {phase} on {run.nodes} nodes", {}, LOOK)
-        found = self._queue(situation, f"{phase} was measured on {run.nodes} nodes alone")
+        why = f"{phase} was measured on {run.nodes} nodes alone"
+        if not self._long_enough(situation, known, phase):
+            return self._stay(run, run.nodes, f"{why}, and is too short for a trial", {}, None)
         smaller = [size for size in situation.sizes if size <= run.nodes / 2]
-        if found.nodes != run.nodes or not smaller or not self._long_enough(situation, known, phase):
-            return found
-        reason = f"to see how {phase} scales, which was measured on {run.nodes} nodes alone"
-        return Proposal(smaller[-1], reason, facts={"for_phase": phase})
+        found = self._queue(situation, why)
+        if smaller and (self.aim == "hours" or found.nodes == run.nodes):
+            return Proposal(smaller[-1], f"to see how {phase} scales: {why}", facts={"for_phase": phase})
+        return found
 
     def _long_enough(self, situation: Situation, known: Known, phase: str) -> bool:
         """Whether enough of the phase is left for a trial at another size to pay."""
@@ -261,23 +289,29 @@ class Known:
         return tuple(self.speed(phase).samples)
 
     def reach(self, phase: str, sizes: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the allowed sizes that a phase is planned with: those measured, and with two of them those near."""
+        """Return the allowed sizes that a phase is planned with: those measured, and those near.
+
+        With one measured these are the next at half and at twice of it: where a plan goes there, it teaches something.
+        """
         measured = self.sizes(phase)
-        if len(measured) < 2:
-            return tuple(size for size in sizes if size in measured)
-        low, high = min(measured) / REACH, max(measured) * REACH
-        return tuple(size for size in sizes if low <= size <= high)
+        if len(measured) >= 2:
+            low, high = min(measured) / REACH, max(measured) * REACH
+            return tuple(size for size in sizes if low <= size <= high)
+        if not measured:
+            return ()
+        smaller = [size for size in sizes if size <= measured[0] / 2][-1:]
+        larger = [size for size in sizes if size >= measured[0] * 2][:1]
+        return tuple(size for size in sizes if size in (*smaller, *measured, *larger))
 
     def seconds(self, phase: str, nodes: int) -> float | None:
-        """Return seconds a step; above the sizes measured a cautious value, half way to the upper bound.
-
-        Below them it is the likely one: fewer nodes are given back and had again if it proves wrong, while more have
-        to be waited for.
-        """
+        """Return seconds a step; far above the sizes measured a cautious value, half way to the upper bound."""
         estimate = self.speed(phase).at(nodes)
         if estimate is None:
             return None
-        return estimate.value if nodes <= max(self.sizes(phase)) else _cautious(estimate)
+        measured = self.sizes(phase)
+        # With one size nothing is known of the others: hope is what makes them be tried.
+        near = len(measured) < 2 or nodes <= NEAR * max(measured)
+        return estimate.value if near else _cautious(estimate)
 
     def spare(self, base: int, slower: float, more: float) -> tuple[float, float]:
         """Return seconds and node-seconds gained so far against ``base``; zeros where nothing was, or it can't be told.

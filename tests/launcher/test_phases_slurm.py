@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Callable
@@ -18,8 +19,8 @@ pytest.importorskip("psutil")
 pytest.importorskip("ruptures")
 
 APP = Path(__file__).parent / "apps" / "three_phases.py"
-WORK = ("1.5", "80", "32", "17")
-"""Seconds of a step on one node, and steps of solve, write and mesh: 30, 45 and 10 s on 4 nodes."""
+WORK = ("1.0", "110", "80", "20")
+"""Seconds of a step on one node, and steps of solve, write and mesh: 28, 74 and 8 s on 4 nodes."""
 
 
 def run_once(bench: Any, name: str, policy: str) -> tuple[float, float, list[int]]:
@@ -40,6 +41,7 @@ def run_once(bench: Any, name: str, policy: str) -> tuple[float, float, list[int
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not os.environ.get("CI"), reason="takes six minutes: CI=1 runs it; test_loop is in virtual time")
 def test_the_second_run_asks_for_what_each_phase_needs_and_the_third_is_not_worse(
     cluster_factory: Callable[..., Any], slurm_on: Callable[..., Any]
 ) -> None:
@@ -49,8 +51,10 @@ def test_the_second_run_asks_for_what_each_phase_needs_and_the_third_is_not_wors
     time_3, hours_3, sizes_3 = run_once(bench, "third", "phases")
     told = "; ".join(
         f"{seconds:.1f} s, {hours:.4f} node-hours on {sizes}"
-        for seconds, hours, sizes in ((time_1, hours_1, sizes_1), (time_2, hours_2, sizes_2), (time_3, hours_3, sizes_3))
-    )
+        for seconds, hours, sizes in (
+            (time_1, hours_1, sizes_1), (time_2, hours_2, sizes_2), (time_3, hours_3, sizes_3)
+        )
+    )  # fmt: skip
     print(told)
     assert sizes_1 == [4]
     cheaper = hours_2 <= 0.75 * hours_1 and time_2 <= 1.05 * time_1

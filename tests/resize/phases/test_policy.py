@@ -91,15 +91,28 @@ def test_what_was_gained_so_far_may_be_spent_and_what_was_lost_is_lost() -> None
     assert Known(replace(run, rates=(Rate(8, 1.0, 5, None),))).spare(8, 1.0, 1.0) == (0.0, 0.0)
 
 
-def test_one_size_alone_is_explored_as_the_queue_policy_does() -> None:
+def test_a_phase_of_which_one_size_is_known_is_tried_at_another() -> None:
     unknown = view(earlier=rates(8))
-    found = decide(unknown, cluster(), POLICY)
-    assert found.action == "expand" and "as the policy queue" in found.reason and "on 8 nodes alone" in found.reason
-    alone = decide(unknown, cluster(idle=0), POLICY)
-    assert alone.action == "shrink" and alone.nodes == 4 and "to see how mesh scales" in alone.reason
-    assert decide(replace(unknown, step=190), cluster(idle=0), POLICY).action == "stay", "nearly over"
-    measuring = decide(replace(unknown, nodes=16), cluster(), POLICY)
-    assert measuring.action == "stay" and "measuring mesh on 16" in measuring.reason and measuring.again == 2.0
+    smaller = decide(unknown, cluster(), POLICY)
+    assert smaller.action == "shrink" and smaller.nodes == 4 and "to see how mesh scales" in smaller.reason
+    larger = decide(unknown, cluster(), Phases(aim="time", rules=Rules(dwell=0.0)))
+    assert larger.action == "expand" and larger.nodes == 16
+    measuring = decide(replace(unknown, nodes=4), cluster(), POLICY)
+    assert measuring.action == "stay" and "measuring mesh on 4" in measuring.reason and measuring.again == 2.0
+    short = decide(replace(unknown, step=190), cluster(), POLICY)
+    assert short.action == "stay" and "too short for a trial" in short.reason
+
+
+def test_a_size_that_was_had_early_is_not_given_back_before_its_phase() -> None:
+    # The successor for solve came at once, and mesh has some steps left.
+    run = view(phase="mesh", nodes=16, step=192)
+    found = decide(run, cluster(), POLICY)
+    assert found.action == "stay" and "solve on 16" in str(found.facts["plan"])
+
+
+def test_a_phase_that_the_program_has_not_ended_yet_changes_nothing() -> None:
+    found = decide(view(phase="mesh", step=201), cluster(), POLICY)
+    assert found.action == "stay" and "about to end" in found.reason
 
 
 def test_nothing_known_is_the_queue_policy() -> None:
@@ -135,10 +148,10 @@ def test_the_aim_may_be_time() -> None:
 
 def test_time_is_not_bought_with_more_node_hours() -> None:
     parts = [Part("solve", 1000), Part("write", 400)]
-    found = plan(parts, (2, 4, 8, 16), seconds, 8, change=2.0, aim="time")
+    found = plan(parts, (2, 4, 8, 16), seconds, 8, change=lambda size: 2.0, aim="time")
     assert found is not None
     assert found.node_hours <= found.base_node_hours and found.seconds < found.base_seconds
-    spent = plan(parts, (2, 4, 8, 16), seconds, 8, change=2.0, aim="time", spare_node_seconds=-1e9)
+    spent = plan(parts, (2, 4, 8, 16), seconds, 8, change=lambda size: 2.0, aim="time", spare_node_seconds=-1e9)
     assert spent is not None and spent.node_hours == pytest.approx(min(spent.node_hours, found.node_hours))
 
 
