@@ -56,11 +56,12 @@ class Fit:
     def parameters(self) -> dict[str, float]:
         """Return the parameters by the names that the law's author gave them; seconds for times."""
         a, b, c = (*self.coefficients, 0.0)[:3]
+        total = a + b or math.inf  # a law of overhead alone
         if self.family == "amdahl":
-            return {"seconds_on_one": a + b, "parallel_fraction": a / (a + b)}
+            return {"seconds_on_one": a + b, "parallel_fraction": a / total}
         if self.family == "sevcik":
             return {"phi_work": a, "alpha": b, "beta": c}
-        return {"seconds_on_one": a + b, "sigma": b / (a + b), "kappa": c / (a + b)}
+        return {"seconds_on_one": a + b, "sigma": b / total, "kappa": c / total}
 
     def fastest(self) -> float:
         """Return the size with the least time; inf when more is always faster."""

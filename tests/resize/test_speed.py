@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dmr.resize.families import fit
+from dmr.resize.families import Fit, fit
 from dmr.resize.posterior import PRIOR
 from dmr.resize.samples import Sample, clean
 from dmr.resize.speed import Speed
@@ -159,3 +159,7 @@ def test_any_measurements_give_finite_ordered_intervals(found: list[tuple[int, f
         assert 0 < at.low <= at.value <= at.high
         assert math.isfinite(at.value)
     assert sum(speed.evidence.values()) == pytest.approx(1)
+
+
+def test_a_law_of_overhead_alone_has_parameters() -> None:
+    assert Fit("usl", (0.0, 0.0, 1.0), 0.0, 3).parameters() == {"seconds_on_one": 0.0, "sigma": 0.0, "kappa": 0.0}
