@@ -15,10 +15,9 @@ from ...resize.phases.changes import PhasesError
 from ...resize.phases.detect import Declared, Held, find_phases
 from ...resize.phases.knowledge import AtSize, Book, Entry, Key, Occurrence, RunRecord, record_of
 from ...resize.phases.plan import Part, SizePlan, plan
-from ...resize.phases.recurring import Stretch
 from ...resize.phases.signals import Signals
 from ...resize.phases.usage import PhaseSummary, Usage, counted_steps, rates, summarise
-from ...resize.phases.verdict import Request, Verdict, judge
+from ...resize.phases.verdict import Verdict, judge
 from ...resize.speed import Estimate, Speed
 from ...resize.view import CostSample, Rate
 from ..history import GenerationRecord, History, read_history
@@ -258,13 +257,13 @@ def _plan(
     if not spent or len({part.phase for part in parts}) < 2:
         return None
     base = max(spent, key=lambda nodes: spent[nodes])
-    known = {nodes for each in timeline.phases for nodes in (each.nodes,)}
+    largest = max(each.nodes for each in timeline.phases)
 
     def seconds(phase: str, nodes: int) -> float | None:
         estimate = speeds.at(phase, nodes)
         return None if estimate is None else estimate.value
 
-    allowed = [size for size in sizes if size <= 2 * max(known)]
+    allowed = [size for size in sizes if size <= 2 * largest]
     typical = _change_seconds(history)
     return plan(parts, allowed or sizes, seconds, base, change=lambda size: typical)
 
@@ -280,19 +279,9 @@ def _change_seconds(history: History) -> float:
     return seen[len(seen) // 2] if seen else launches[0] if launches else 5.0
 
 
-def own_request_count(verdicts: Sequence[Verdict]) -> dict[str, int]:
-    """Return how many verdicts there are of each word."""
-    found: dict[str, int] = {}
-    for each in verdicts:
-        found[each.word] = found.get(each.word, 0) + 1
-    return found
-
-
 def total_net(verdicts: Sequence[Verdict]) -> tuple[float, float]:
     """Return seconds and node-hours that all changes of size together saved."""
     seconds = math.fsum(each.net for each in verdicts if each.net is not None)
     hours = math.fsum(each.node_hours for each in verdicts if each.node_hours is not None)
     return seconds, hours
 
-
-__all__ = ["Analysis", "Request", "Speeds", "Stretch", "analyse", "own_request_count", "run_name", "total_net"]

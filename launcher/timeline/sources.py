@@ -90,6 +90,7 @@ def read_sources(
                 extras.append(read_extra(path))
             except TelemetryError as error:
                 notes.append(str(error))
+    notes.extend(f"{each.left_out} lines of {each.name} could not be used" for each in extras if each.left_out)
     records: tuple[Record, ...] = ()
     chosen = sacct if sacct is not None else folder / "telemetry" / "sacct.txt"
     if sacct is not None or chosen.exists():
