@@ -18,6 +18,7 @@ from .handover import Successors
 from .history import NEAR_LIMIT
 from .hooks import reached
 from .interrupts import Interrupts
+from .limit import done_in_time
 from .observe import run_view
 from .place import Place
 from .plan import Plan
@@ -302,7 +303,10 @@ class Changes:
         return min(wanted, LIMIT_SHARE * max(0.0, self.place.allocation.end - self._began))
 
     def _limit_near(self, app: Application, now: float) -> bool:
-        return self.place.allocation.end is not None and now >= self.place.allocation.end - self.lead(app)
+        end = self.place.allocation.end
+        if end is None or now < end - self.lead(app):
+            return False
+        return not done_in_time(app.progress, app.seconds_per_step, app.save_seconds(), end - now)
 
     def _renew_end(self, view: ClusterView) -> None:
         """Take note that the job's time limit was changed, or is known now."""

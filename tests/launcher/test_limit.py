@@ -1,0 +1,48 @@
+"""A program that ends before its allocation does is left alone; one that doesn't, or may not, is not."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dmr.launcher.limit import ROOM, done_in_time
+from dmr.launcher.rundir import Progress
+
+REPORT = Progress("run", 1, "token", "running", 0.0, step=45, steps=50, seconds_per_step=1.0)
+
+
+def test_a_program_that_is_nearly_done_stays() -> None:
+    assert done_in_time(REPORT, 1.0, 0.1, left=14.0)
+    assert not done_in_time(REPORT, 1.0, 0.1, left=12.0)
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        None,
+        dataclasses.replace(REPORT, steps=None),
+        dataclasses.replace(REPORT, step=50),
+        dataclasses.replace(REPORT, steps=40),
+    ],
+)
+def test_nothing_is_promised_where_the_end_is_not_known(report: Progress | None) -> None:
+    assert not done_in_time(report, 1.0, 0.1, left=1e6)
+
+
+def test_nothing_is_promised_without_a_pace() -> None:
+    assert not done_in_time(dataclasses.replace(REPORT, seconds_per_step=None), None, 0.1, left=1e6)
+
+
+def test_the_slower_pace_counts() -> None:
+    assert not done_in_time(REPORT, 10.0, 0.1, left=30.0)
+    assert not done_in_time(dataclasses.replace(REPORT, seconds_per_step=10.0), 1.0, 0.1, left=30.0)
+
+
+@given(st.integers(0, 99), st.floats(1e-3, 1e3), st.floats(0, 1e3), st.floats(0, 1e6))
+def test_there_is_always_room_for_a_step_and_two_saves(step: int, pace: float, save: float, left: float) -> None:
+    report = dataclasses.replace(REPORT, step=step, steps=100, seconds_per_step=pace)
+    if done_in_time(report, None, save, left):
+        assert left > (100 - step) * pace + pace + 2 * save + ROOM
