@@ -3,7 +3,7 @@
 A private Slurm with so many virtual nodes; every job is a real run under dmr-launch of a program whose step time
 follows Amdahl's law, scaled in time, with a real state that is saved and repartitioned. Jobs are drawn after the Amdahl
 recipe (`dmr simulate amdahl`); rigid ones ask for a size between preferred and largest. The simulator's forecast of
-each mix, with the costs of a change that were measured, stands beside it.
+each mix, with the costs of a start and of a change that were measured in it, stands beside it.
 
 makespan_ratio, turnaround_ratio  all malleable over all rigid
 utilisation_gain                  points of a hundred, all malleable less all rigid; nodes held as sinfo shows them
@@ -26,7 +26,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -194,7 +194,7 @@ class Bench:
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds measured: of a job's start and end beside its steps, and of each part of a change of size."""
+    """Seconds measured: from a job's start to its first step, and of each part of a change of size."""
 
     startup: float
     save: float
@@ -202,30 +202,34 @@ class Costs:
     load: float
 
 
-def measured(mixes: dict[str, Mix]) -> Costs:
-    """Return the means over all that ran."""
-    rigid = mixes["rigid"]
-    nominal = {job.id: job.runtime for job in rigid.workload.jobs}
-    startup = statistics.fmean(rigid.ended[each] - rigid.started[each] - nominal[each] for each in nominal)
-    later = [
-        (before, each)
-        for mix in mixes.values()
+def measured(mix: Mix) -> Costs:
+    """Return what a mix measured: the mean of the starts, which every job has, and medians of the changes of size."""
+    starts = [
+        history.generations[0].start + (history.generations[0].launch or 0.0) - mix.started[job]
+        for job, history in mix.histories.items()
+    ]
+    changes = [
+        pair
         for history in mix.histories.values()
-        for before, each in zip(history.generations, history.generations[1:], strict=False)
+        for pair in zip(history.generations, history.generations[1:], strict=False)
     ]
 
-    def mean(values: list[float | None]) -> float:
+    def median(values: Iterable[float | None]) -> float:
         known = [each for each in values if each is not None]
-        return statistics.fmean(known) if known else 0.0
+        return statistics.median(known) if known else 0.0
 
-    # From the end of the save until the ranks are started again nobody computes either.
-    gaps = [after.start - before.end for before, after in later if before.end is not None]
-    launch = mean([after.launch for _, after in later]) + mean([max(0.0, each) for each in gaps])
-    return Costs(startup, mean([before.save for before, _ in later]), launch, mean([each.load for _, each in later]))
+    # From the ranks' end until the next ones are started nobody computes either.
+    between = median(max(0.0, after.start - before.end) for before, after in changes if before.end is not None)
+    return Costs(
+        max(0.0, statistics.fmean(starts)),
+        median(before.save for before, _ in changes),
+        between + median(after.launch for _, after in changes),
+        median(after.load for _, after in changes),
+    )
 
 
 def with_startup(workload: Workload, seconds: float) -> Workload:
-    """Return the workload with start and end of each job as a part that nodes don't make shorter."""
+    """Return the workload with the start of each job as a part that nodes don't make shorter."""
 
     def longer(job: Job) -> Job:
         work = work_of(job)
@@ -273,8 +277,8 @@ def describe(mix: Mix, expected: Schedule, nodes: int) -> dict[str, Any]:
 
 def summary(mixes: dict[str, Mix], given: argparse.Namespace) -> dict[str, Any]:
     """Return all figures of the three mixes."""
-    costs = measured(mixes)
-    expected = {name: forecast(mix.workload, costs, given) for name, mix in mixes.items()}
+    costs = {name: measured(mix) for name, mix in mixes.items()}
+    expected = {name: forecast(mix.workload, costs[name], given) for name, mix in mixes.items()}
     rows = {name: describe(mix, expected[name], given.nodes) for name, mix in mixes.items()}
     first, half, last = mixes["rigid"], mixes["half"], mixes["malleable"]
     rigid = [job.id for job in half.workload.jobs if not job.malleable]
@@ -283,7 +287,7 @@ def summary(mixes: dict[str, Mix], given: argparse.Namespace) -> dict[str, Any]:
         "nodes": given.nodes, "jobs": given.jobs, "seed": given.seed, "load": given.load, "policy": given.policy,
         "mean_runtime": round(statistics.fmean(job.runtime for job in first.workload.jobs), 1),
         "interval": given.interval, "dwell": given.dwell, "nodes_per_rank": given.nodes_per_rank,
-        "costs": {key: round(value, 3) for key, value in vars(costs).items()},
+        "costs": {name: {key: round(value, 3) for key, value in vars(each).items()} for name, each in costs.items()},
         "mixes": rows,
         "makespan_ratio": round(last.makespan / first.makespan, 4),
         "turnaround_ratio": round(last.turnaround() / first.turnaround(), 4),
