@@ -48,5 +48,5 @@ def test_a_chain_where_old_and_new_do_not_fit_side_by_side(slurm: Any, expected_
     assert answer.returncode == 0, answer.stderr
     out = slurm.finished()
     assert np.array_equal(slurm.final(), expected_after(120)), out
-    assert [each.nodes for each in slurm.history.generations] == [5, 8]
+    assert [each.nodes for each in slurm.history.generations] == [5, 8], out
     assert (slurm.folder / "post.txt").read_text().count("post-command") == 1
