@@ -23,6 +23,10 @@ SCHEDULER_SECONDS = 3.0
 """Until a job starts for which there is room, where no wait was seen yet."""
 NEAR = 2
 """Up to so many times the largest size measured the likely speed is planned with."""
+CHANGE_WORTH = 3.0
+"""A change for the present phase is made only if that lasts this many times longer than the change takes."""
+HURRY_WORTH = 0.1
+"""Share of the time to be saved by more nodes that cost more node-hours."""
 TRIAL_WORTH = 10.0
 """A phase of which one size is known is tried at another if it lasts this many times longer than a change of size."""
 LOOK = 2.0
@@ -54,7 +58,7 @@ class Phases:
     """Plans a size for each phase to come, and asks ahead by what it takes to have it.
 
     With the speeds of each phase at each size (measured in this run or in earlier ones), and the order and lengths
-    of the phases from earlier runs, it takes the plan with the fewest node-hours that is not much slower than the size
+    of the phases from earlier runs, it takes the plan with the fewest node-hours that is hardly slower than the size
     the run began with, or the fastest that costs no more node-hours. What was gained so far may be spent. A phase
     of which only one size is known is tried at another if it is long enough: at half the nodes, or with the aim
     ``time`` at what the ``queue`` policy chooses. A program of which nothing is known is left to the ``queue`` policy.
@@ -74,7 +78,7 @@ class Phases:
     """
 
     aim: Aim = "hours"
-    slower: float = 1.05
+    slower: float = 1.03
     more: float = 1.0
     trust: float = 0.2
     least_gain: float = 0.05
@@ -209,7 +213,11 @@ class Phases:
         """Whether a change for what is left of the present phase pays, with what the next phase needs then."""
         run = situation.run
         left = here.end - max(run.step, here.start)
-        if self.lead(situation, nodes) >= left * (known.seconds(here.phase, run.nodes) or 0.0):
+        seconds_left = left * (known.seconds(here.phase, run.nodes) or 0.0)
+        if CHANGE_WORTH * self.lead(situation, nodes) >= seconds_left:
+            return False
+        # What the next phase was asked for may have come early: given back it would have to be had again at once.
+        if following == run.nodes and seconds_left < CHANGE_WORTH * (cost(run, run.nodes).total + SCHEDULER_SECONDS):
             return False
 
         def spent(size: int) -> tuple[float, float]:
@@ -219,9 +227,10 @@ class Phases:
             seconds = computing + sum(each for each, _ in changes)
             return seconds, size * computing + sum(each * held for each, held in changes)
 
-        stay, go = merit(*spent(run.nodes), self.aim), merit(*spent(nodes), self.aim)
-        # A plan that is bounded by time may want more nodes than this alone would.
-        return go < (1 - self.least_gain) * stay or nodes > run.nodes
+        stay, go = spent(run.nodes), spent(nodes)
+        # A plan that is bounded by time may want more nodes than this alone would; not for a few seconds, though.
+        hurries = nodes > run.nodes and go[0] < (1 - HURRY_WORTH) * stay[0]
+        return hurries or merit(*go, self.aim) < (1 - self.least_gain) * merit(*stay, self.aim)
 
     def lead(self, situation: Situation, nodes: int) -> float:
         """Return the seconds from a request to the first step at this size: acquisition and redistribution."""
