@@ -47,7 +47,7 @@ PARTS = ("drain", "save", "scheduler", "launch", "load")
 SETTLE = 2.0
 """Seconds of computing between two changes."""
 QUERY = 2
-DEADLINE = 120.0
+DEADLINE = 240.0
 REQUEUE_DEADLINE = 300.0
 REFERENCE = 256
 
