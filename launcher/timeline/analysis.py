@@ -242,7 +242,7 @@ def _order(timeline: Timeline, usage: Usage) -> list[Occurrence]:
 def _plan(
     timeline: Timeline, usage: Usage, history: History, sizes: Sequence[int], speeds: Speeds
 ) -> SizePlan | None:
-    """Return the sizes that would have been right, beside the size that most of the time was spent at."""
+    """Return the sizes that would have been right, beside the size that the run began with."""
     parts: list[Part] = []
     for each in timeline.phases:
         steps = counted_steps(usage, each.start, each.end)
@@ -256,7 +256,7 @@ def _plan(
         spent[nodes] = spent.get(nodes, 0.0) + end - start
     if not spent or len({part.phase for part in parts}) < 2:
         return None
-    base = max(spent, key=lambda nodes: spent[nodes])
+    base = history.generations[0].nodes if history.generations else max(spent, key=lambda nodes: spent[nodes])
     largest = max(each.nodes for each in timeline.phases)
 
     def seconds(phase: str, nodes: int) -> float | None:

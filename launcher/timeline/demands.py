@@ -118,17 +118,11 @@ def _with_phase(
 ) -> Request:
     target = _target(request, events)
     if target is not None:
-        name: str | None = target
-        end = next((each.end for each in phases if each.label == target and each.end >= request.time - AT_ONCE), None)
+        here = next((each for each in phases if each.label == target and each.end >= request.time - AT_ONCE), None)
     else:
         here = next((each for each in phases if each.start <= request.time <= each.end + AT_ONCE), None)
-        name, end = (here.label, here.end) if here is not None else (None, None)
-        # A phase that goes on after the change of size is still the one it was asked in.
-        for each in phases:
-            if here is not None and each.label == name and each.start >= here.end:
-                if any(here.end <= other.start < each.start for other in phases):
-                    break
-                here, end = each, each.end
+    name = target if target is not None else here.label if here is not None else None
+    end = _end_of(here, phases) if here is not None else None
     work = []
     if following is not None and request.computing is not None and request.until is not None:
         for each in phases:
@@ -137,6 +131,17 @@ def _with_phase(
             if steps:
                 work.append(Work(each.label, steps, stop - start))
     return dataclasses.replace(request, phase=name, phase_end=end, targeted=target is not None, work=tuple(work))
+
+
+def _end_of(here: Stretch, phases: Sequence[Stretch]) -> float:
+    """Return when a phase ends; one that goes on after a change of size is still the same."""
+    end = here.end
+    for each in sorted(phases, key=lambda each: each.start):
+        if each.start >= end - 1e-6 and each.label != here.label:
+            break
+        if each.label == here.label and each.end > end:
+            end = each.end
+    return end
 
 
 def _target(request: Request, events: Events) -> str | None:

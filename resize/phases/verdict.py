@@ -143,7 +143,7 @@ def judge(request: Request, speeds: SpeedOf) -> Verdict:
 def _word(request: Request, net: float, error: float, hours: float, hours_error: float) -> tuple[Word, str]:
     grows = request.after > request.before
     value, doubt, unit = (net, error, "s") if grows else (hours, hours_error, "node-hours")
-    text = f"{abs(value):.{0 if unit == 's' and abs(value) >= 10 else 2}f} {unit}"
+    text = f"{abs(value):.3g} {unit}" if abs(value) < 1000 else f"{abs(value):.0f} {unit}"
     missed = request.phase_end is not None and request.computing is not None and request.computing >= request.phase_end
     if missed and (request.targeted or value <= doubt):
         assert request.phase_end is not None and request.computing is not None

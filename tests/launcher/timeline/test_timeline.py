@@ -106,6 +106,21 @@ def test_a_request_for_a_phase_that_was_over_is_late(tmp_path: Path) -> None:
     assert verdict.word == "late" and verdict.request.targeted
 
 
+def test_a_request_for_the_phase_that_goes_on_at_the_new_size_is_in_time(tmp_path: Path) -> None:
+    made = MadeRun(tmp_path / "run")
+    made.launch(4)
+    made.compute("solve", 60)
+    made.resize(8, by="policy phases", facts={"for_phase": "solve"})
+    made.event("phase", app=True, phase="solve", step=made.step)
+    made.compute("solve", 300)
+    made.compute("write", 10)
+    made.end()
+    (verdict,) = analysed(made).verdicts
+    assert verdict.word == "effective" and verdict.request.targeted and verdict.request.phase == "solve"
+    assert verdict.request.phase_end is not None and verdict.request.computing is not None
+    assert verdict.request.phase_end > verdict.request.computing + 30
+
+
 def test_a_successor_that_never_came_is_useless(tmp_path: Path) -> None:
     made = MadeRun(tmp_path / "run")
     made.launch(4)
