@@ -41,7 +41,7 @@ def run_once(bench: Any, name: str, policy: str) -> tuple[float, float, list[int
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not os.environ.get("DMR_LONG"), reason="takes seven minutes: DMR_LONG=1 runs it; test_loop is in virtual time")
+@pytest.mark.skipif(not os.environ.get("DMR_LONG"), reason="takes seven minutes: DMR_LONG=1 runs it")
 def test_the_second_run_asks_for_what_each_phase_needs_and_the_third_is_not_worse(
     cluster_factory: Callable[..., Any], slurm_on: Callable[..., Any]
 ) -> None:
