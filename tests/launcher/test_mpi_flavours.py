@@ -90,7 +90,7 @@ def test_command_lines() -> None:
 
 
 def test_variables_for_the_ranks() -> None:
-    mpirun, srun = Flavour("mpirun", "mpirun"), Flavour("srun-pmix", "srun")
+    mpirun, srun = Flavour("mpirun", "mpirun"), Flavour("srun-pmi2", "srun")
     assert srun.environment({}, root=True) == {"H5PY_ALWAYS_USE_MPI": "1"}
     assert srun.environment({"H5PY_ALWAYS_USE_MPI": "0"}, root=True) == {}, "the user's own word stands"
     assert mpirun.environment({}, root=False) == {"H5PY_ALWAYS_USE_MPI": "1"}
@@ -196,3 +196,10 @@ def test_the_mpi_of_a_compiled_program(tmp_path: Path) -> None:
     subprocess.run(["mpicc", str(source), "-o", str(tmp_path / "app")], check=True, timeout=60)
     library = find_library([str(tmp_path / "app")], ENV)
     assert library is not None and library.family in ("openmpi", "mpich") and library.path is not None
+
+
+def test_fences_of_pmix_are_of_one_kind() -> None:
+    found = mpi.Flavour("srun-pmix", "/usr/bin/srun")
+    assert found.environment({})["SLURM_PMIX_FENCE"] == "tree"
+    assert "SLURM_PMIX_FENCE" not in found.environment({"SLURM_PMIX_FENCE": "ring"}), "a user's own choice stays"
+    assert "SLURM_PMIX_FENCE" not in mpi.Flavour("srun-pmi2", "/usr/bin/srun").environment({})
