@@ -46,7 +46,7 @@ class Foresight:
         with contextlib.suppress(OSError):
             events = run.events()
         key = key_for(options.command, options.machine or machine_name(environ), events, options.input_class)
-        book, damaged = (store or ModelStore.default()).read()
+        book, damaged = (store or ModelStore.default()).read(key.program)
         found = book.nearest(key)
         self.entry: Entry | None = None
         self.caveats: tuple[str, ...] = tuple(f"passed over: {each}" for each in damaged)

@@ -43,10 +43,10 @@ class ModelStore:
     def default(cls) -> ModelStore:
         return cls(default_folder())
 
-    def read(self) -> tuple[Book, tuple[str, ...]]:
-        """Return all that is known, and what was passed over because it could not be read."""
+    def read(self, program: str | None = None) -> tuple[Book, tuple[str, ...]]:
+        """Return all that is known, of one program or of all, and what was passed over because it could not be read."""
         book, damaged = Book(), []
-        for path in self._files():
+        for path in self._files(program):
             try:
                 book = book.merged(read_file(path))
             except ModelError as error:
@@ -87,21 +87,23 @@ class ModelStore:
                     count += 1
         return count
 
-    def _files(self) -> list[Path]:
-        return sorted(self.folder.glob("*.json"))
+    def _files(self, program: str | None = None) -> list[Path]:
+        return sorted(self.folder.glob("*.json" if program is None else f"{_digest(program, 8)}-*.json"))
 
     def _path(self, key: Key, run: str) -> Path:
-        digest = hashlib.sha256("\0".join((key.program, key.input, key.machine, run)).encode()).hexdigest()
-        return self.folder / f"{digest[:24]}.json"
+        return self.folder / f"{_digest(key.program, 8)}-{_digest(key.input + chr(0) + key.machine + chr(0) + run, 24)}.json"
 
     def _prune(self, key: Key) -> None:
         """Let the oldest runs of an entry go where there are too many."""
-        files = self._files()
-        if len(files) <= MOST_RUNS:
+        if len(self._files(key.program)) <= MOST_RUNS:
             return
-        entry = self.read()[0].entries.get(key, Entry(key))
+        entry = self.read(key.program)[0].entries.get(key, Entry(key))
         for record in entry.runs[:-MOST_RUNS]:
             self._path(key, record.run).unlink(missing_ok=True)
+
+
+def _digest(text: str, length: int) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:length]
 
 
 def read_file(path: Path) -> Book:

@@ -67,6 +67,13 @@ def test_a_damaged_file_is_named_and_passed_over(store: ModelStore) -> None:
     assert "passed over" in dmr("show").stderr
 
 
+def test_only_the_files_of_a_program_are_read_for_it(store: ModelStore) -> None:
+    store.add(KEY, record("a"))
+    store.add(Key("other.py"), record("b"))
+    book, _ = store.read("app.py")
+    assert set(book.entries) == {KEY} and len(store.read()[0].entries) == 2
+
+
 def test_a_folder_that_can_not_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ModelError, match="DMR_MODEL_DIR"):
