@@ -44,7 +44,7 @@ class ModelStore:
         return cls(default_folder())
 
     def read(self, program: str | None = None) -> tuple[Book, tuple[str, ...]]:
-        """Return all that is known, of one program or of all, and what was passed over because it could not be read."""
+        """Return what is known, of one program or of all, and what was passed over because it could not be read."""
         book, damaged = Book(), []
         for path in self._files(program):
             try:
@@ -91,7 +91,8 @@ class ModelStore:
         return sorted(self.folder.glob("*.json" if program is None else f"{_digest(program, 8)}-*.json"))
 
     def _path(self, key: Key, run: str) -> Path:
-        return self.folder / f"{_digest(key.program, 8)}-{_digest(key.input + chr(0) + key.machine + chr(0) + run, 24)}.json"
+        rest = "\0".join((key.input, key.machine, run))
+        return self.folder / f"{_digest(key.program, 8)}-{_digest(rest, 24)}.json"
 
     def _prune(self, key: Key) -> None:
         """Let the oldest runs of an entry go where there are too many."""
