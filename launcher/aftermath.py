@@ -30,6 +30,8 @@ START_PAUSE_MOST = 60.0
 """Seconds between two tries to start ranks through a scheduler, doubled from the first to the second."""
 START_TRIES = 5
 """While it answers; after that it counts as a crash."""
+SECONDS_OF_SILENCE = 15.0
+"""A node that does not answer for so long counts as lost, though the scheduler may wait for minutes yet."""
 SECONDS_UNTIL_ENDED = 600.0
 """A job that is said to be ended, but is not in that time, won't be."""
 
@@ -153,7 +155,7 @@ class Aftermath:
     def _after_crash(self, app: Application, plan: Plan | None, outcome: Outcome) -> Next | End:
         if (pause := self._start_again_in(app)) is not None:
             return self._not_started(app, outcome, pause)
-        lost = self.place.lose()
+        lost = self._lose()
         self._ended(app, "node lost" if lost else "hung" if app.hung else "crashed", outcome)
         self.console.warn(f"generation {self.account.number} failed: {outcome.text}")
         if (reason := self._give_up()) is not None:
@@ -166,7 +168,7 @@ class Aftermath:
             return self._hand_over(app)
         if self._fast_failures() == FAST_FAILURES - 1:
             self._pause(PAUSE)
-            self.place.lose()
+            self._lose()
         try:
             nodes = self.place.largest(app.nodes)
         except EngineError as error:
@@ -204,12 +206,19 @@ class Aftermath:
                 return self._after_scheduler(app, outcome, ending, None)
             self.account.record("stopping", by="signal")
             return self._stopped(app, outcome)
-        self.place.lose()
+        self._lose()
         try:
             return Next(self.place.largest(app.nodes), "restart")
         except EngineError:
             self.changes.submit_instead(app, "node lost")
             return self._hand_over(app)
+
+    def _lose(self) -> bool:
+        """Take note of lost nodes; one that is silent has some time to answer, as after a restart of the scheduler."""
+        until = time.monotonic() + SECONDS_OF_SILENCE
+        while time.monotonic() < until and not self.changes.told_to_end and self.place.silent():
+            self._pause(1.0)
+        return self.place.lose()
 
     def _give_up(self) -> str | None:
         crashes, fast = self.account.history.crashes, self._fast_failures()

@@ -179,3 +179,6 @@ class Engine(Protocol):
 
     def survivors(self, allocation: Allocation) -> Allocation:
         """Return what is left of an allocation after a failure: without nodes that are lost, or don't respond."""
+
+    def silent(self, allocation: Allocation) -> tuple[str, ...]:
+        """Return the nodes of an allocation that don't answer for now, and that the scheduler has not given up."""

@@ -117,3 +117,6 @@ class LocalEngine:
 
     def survivors(self, allocation: Allocation) -> Allocation:
         return allocation
+
+    def silent(self, allocation: Allocation) -> tuple[str, ...]:
+        return ()

@@ -72,6 +72,10 @@ class Place:
         self.console.warn(f"{before - after} of {before} nodes are lost or don't respond")
         return True
 
+    def silent(self) -> bool:
+        """Whether nodes don't answer that may yet."""
+        return bool(self.engine.silent(self.allocation))
+
     def largest(self, most: int) -> int:
         """Return the largest allowed size of at most ``most`` that fits into what is held.
 

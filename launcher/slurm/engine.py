@@ -24,7 +24,7 @@ from .limits import most_nodes
 from .parse import JobRow
 from .script import BatchScript, generated, own_arguments
 from .site import Site, read_site
-from .states import is_responding, job_state
+from .states import is_responding, is_silent, job_state
 from .steps import signal_steps, sweeper
 from .submit import Origin, Prepared, foresee, prepare, submit
 from .view import Reach, cluster_view
@@ -386,6 +386,14 @@ class SlurmEngine:
         held = set(row.held) if row is not None and row.held else set(allocation.nodes)
         left = tuple(node for node in allocation.nodes if node in held and node in responding)
         return replace(allocation, nodes=left or allocation.nodes[:1])
+
+    def silent(self, allocation: Allocation) -> tuple[str, ...]:
+        """Return the nodes that don't answer, and may yet."""
+        try:
+            silent = {node.name for node in self._client.nodes() if is_silent(node)}
+        except EngineError:
+            return ()
+        return tuple(node for node in allocation.nodes if node in silent)
 
     def _user(self) -> str:
         return self._environ.get("SLURM_JOB_USER") or getpass.getuser()

@@ -98,6 +98,8 @@ def record(text: str) -> dict[str, str]:
     ends = [*(mark.start() for mark in marks[1:]), len(rest)]
     for mark, end in zip(marks, ends, strict=False):
         value = rest[mark.end() : end].strip()
+        if mark.group(1) not in _FREE_TEXT:  # a key that this list lacks may follow
+            value = value.partition(" ")[0]
         found.setdefault(mark.group(1), value)
     return {key: value for key, value in found.items() if value not in _NOTHING}
 
@@ -217,9 +219,14 @@ _RECORD_KEY = re.compile(
     r"NumTasks|CPUs/Task|ReqB:S:C:T|TRES|ReqTRES|AllocTRES|Socks/Node|NtasksPerN:B:S:C|CoreSpec|ThreadSpec|MinCPUsNode|"
     r"MinMemoryNode|MinMemoryCPU|MinTmpDiskNode|Features|DelayBoot|Prefer|OverSubscribe|Contiguous|Licenses|LicensesAlloc|"
     r"Network|Command|WorkDir|AdminComment|SystemComment|Comment|StdErr|StdIn|StdOut|Power|CpusPerTres|MemPerTres|TresBind|"
-    r"TresFreq|TresPerJob|TresPerNode|TresPerSocket|TresPerTask|MailUser|MailType|Reservation|Switches|SubmitLine|"
+    r"TresFreq|TresPerJob|TresPerNode|TresPerSocket|TresPerTask|MailUser|MailType|Reservation|FailedNode|Switches|SubmitLine|"
     r"NtasksPerTRES|Container|ContainerID|BurstBuffer|Cluster|GresEnforceBind|KillOInInvalidDependent|OOMKillStep|"
     r"SegmentSize|ResizeTime|PreemptTime|PreemptEligibleTime|TimeLimitRaised|Extra|SLUID|Nodes)="
+)
+
+
+_FREE_TEXT = frozenset(
+    ("Command", "WorkDir", "StdErr", "StdIn", "StdOut", "SubmitLine", "Comment", "AdminComment", "SystemComment")
 )
 
 

@@ -35,7 +35,16 @@ def is_up(node: NodeRow) -> bool:
 
 def is_responding(node: NodeRow) -> bool:
     """Whether a node answers, so that ranks can be started on it; one that is drained does."""
-    return not node.state.startswith(("down", "fail", "unknown", "power", "reboot")) and "*" not in node.flag
+    return not _is_given_up(node) and not node.state.startswith("unknown") and "*" not in node.flag
+
+
+def is_silent(node: NodeRow) -> bool:
+    """Whether a node does not answer for now, and is not given up: a controller just started has to hear of it yet."""
+    return not _is_given_up(node) and not is_responding(node)
+
+
+def _is_given_up(node: NodeRow) -> bool:
+    return node.state.startswith(("down", "fail", "power", "reboot"))
 
 
 def is_idle(node: NodeRow) -> bool:

@@ -95,9 +95,13 @@ class Bench:
         while not (found := condition()):
             if time.monotonic() > limit:
                 ledger = "\n".join(json.dumps(each)[:200] for each in self.run.events())
-                raise AssertionError(f"not within {within} s: {what}; the ledger:\n{ledger}")
+                raise AssertionError(f"not within {within} s: {what}; {self.seen()}\nthe ledger:\n{ledger}")
             time.sleep(0.02)
         return found
+
+    def seen(self) -> str:
+        """Return what a failed test should show of its surroundings."""
+        return ""
 
     def at_step(self, step: int, generation: int | None = None) -> None:
         """Wait until the application has done some steps."""
@@ -183,12 +187,18 @@ class SlurmBench(Bench):
         lines = self.cluster.run(["squeue", "--noheader", "--format=%i %T"]).stdout.split("\n")
         return dict(line.split() for line in lines if line)  # type: ignore[misc]
 
+    def seen(self) -> str:
+        commands = ["squeue --format=%i|%T|%r|%N|%S", "sinfo --Node --format=%N|%t", "scontrol show jobs"]
+        shown = [self.cluster.run(each.split(" "), check=False).stdout for each in commands]
+        log = Path(self.cluster.exports["SLURM_CONF"]).parent / "log" / "slurmctld.log"
+        return "\n".join(["", *shown, log.read_text()[-3000:], self.output()])
+
     def output(self) -> str:
         return "\n".join(path.read_text() for path in sorted(self.folder.glob("*.txt")))
 
     def finished(self, within: float = 90.0) -> str:
         """Wait until the run has finished and no job of its is left; returns all output."""
-        self.wait(lambda: self.history.finished, "the end of the run; output:\n" + self.output(), within)
+        self.wait(lambda: self.history.finished, "the end of the run", within)
         self.wait(lambda: not self.queue(), "an empty queue", 60.0)
         return self.output()
 

@@ -70,6 +70,15 @@ def test_record(release: Path) -> None:
     assert "Features" not in record and "Account" not in record, "nothing was asked for"
 
 
+def test_a_key_that_is_not_known_is_no_part_of_the_value_before(release: Path) -> None:
+    text = (release / "record.txt").read_text()
+    reason = re.search(r" Reason=\S+", text)
+    assert reason is not None
+    record = parse.record(text.replace(reason[0], " Reason=NodeDown Unheard=n2", 1))
+    assert record["Reason"] == "NodeDown"
+    assert record["Comment"] == "dmr:run1:1:abc12 NodeList=n9 | odd\nlines"
+
+
 def test_small_answers(release: Path) -> None:
     year, month = release.name.split(".")
     assert parse.version((release / "version.txt").read_text()) == (int(year), int(month))
