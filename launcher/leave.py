@@ -36,6 +36,8 @@ def leave_job(engine: Engine, job: str | None, how: str, console: Console, inter
     if job is None or how == "exit":
         return exits.FINISHED
     for attempt in range(1, TRIES + 1):
+        if attempt > 1 and engine.job(job).state == "ended":
+            return exits.UNFINISHED  # it outlives its job
         told = interrupts.count
         try:
             engine.cancel(job)

@@ -200,6 +200,6 @@ def test_the_mpi_of_a_compiled_program(tmp_path: Path) -> None:
 
 def test_fences_of_pmix_are_of_one_kind() -> None:
     found = mpi.Flavour("srun-pmix", "/usr/bin/srun")
-    assert found.environment({})["SLURM_PMIX_FENCE"] == "tree"
-    assert "SLURM_PMIX_FENCE" not in found.environment({"SLURM_PMIX_FENCE": "ring"}), "a user's own choice stays"
+    assert found.environment({})["SLURM_PMIX_FENCE"] == "ring"
+    assert "SLURM_PMIX_FENCE" not in found.environment({"SLURM_PMIX_FENCE": "tree"}), "a user's own choice stays"
     assert "SLURM_PMIX_FENCE" not in mpi.Flavour("srun-pmi2", "/usr/bin/srun").environment({})
