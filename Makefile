@@ -3,11 +3,13 @@
 # PIP_ONLY=1  wheels from PyPI alone, MPI included, in an environment of its own
 # NO_APT=1    install no Debian packages; say which are missing and go on with what is there
 # LAMMPS=1    install LAMMPS as well, for the test of dmr-launch --app (some 70 MB)
+# WORKERS=3   processes that share the tests: most of those on a Slurm wait
 # ARGS=…      handed on to the demo, pytest or the benchmark
 
 PYTHON ?= /usr/bin/python3
 VENV ?= $(if $(PIP_ONLY),.venv-pip,.venv)
 BIN := $(VENV)/bin
+WORKERS ?= 3
 
 # python, dmr-launch and, with wheels alone, mpirun are those of the environment.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
@@ -26,7 +28,7 @@ demo: setup
 
 test: SETUP := --browser
 test: setup
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder $(ARGS)
 
 # Thousands of kills, bit flips and full disks; the tests do the same with fewer.
 faults: setup

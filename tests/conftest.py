@@ -29,8 +29,9 @@ def _needs_cluster(item: pytest.Item) -> bool:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def user_folders(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Tests leave nothing in the user's home: neither what runs taught nor where runs are."""
+def surroundings(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Tests leave nothing in the home (neither what runs taught nor where runs are), and ranks write whole lines."""
+    os.environ.pop("PYTHONUNBUFFERED", None)
     folder = tmp_path_factory.mktemp("user")
     os.environ["XDG_DATA_HOME"], os.environ["XDG_STATE_HOME"] = str(folder / "data"), str(folder / "state")
 

@@ -15,6 +15,8 @@ import pytest
 
 import dmr
 
+pytestmark = pytest.mark.xdist_group("examples")
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DEADLINE = 60.0
 

@@ -26,7 +26,7 @@ assert (whole.reshape(comm.size, -1) == np.arange(comm.size)[:, None]).all()
 sys.stdout.write(f"{MPI.Get_library_version().split()[0]} {comm.size}\\n")
 """
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("wheels")]
 
 
 def until(what: Callable[[], object], seconds: float = 40.0) -> None:

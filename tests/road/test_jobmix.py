@@ -18,6 +18,8 @@ from dmr.launcher.cluster.tools import missing
 from dmr.resize.simulate.metrics import metrics
 from dmr.resize.simulate.workload import Job, Workload, make_malleable
 
+pytestmark = pytest.mark.xdist_group("jobmix")
+
 SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "jobmix.py"
 NODES = 16
 JOBS = ((0.0, 12, 6.0), (1.0, 6, 5.0), (2.0, 10, 4.0), (3.0, 14, 3.0))

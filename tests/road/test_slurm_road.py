@@ -17,6 +17,8 @@ from dmr.launcher.cluster import PrivateCluster, processes
 from dmr.launcher.history import History, read_history
 from dmr.launcher.rundir import RunDir
 
+pytestmark = pytest.mark.xdist_group("road")
+
 APP = Path(__file__).with_name("creep.py")
 LAUNCH = str(Path(sys.executable).with_name("dmr-launch"))
 STEPS = 60

@@ -22,6 +22,7 @@ pytest.importorskip("jinja2")
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.xdist_group("browser"),
     pytest.mark.skipif(
         CHROMIUM is None or DRIVER is None,
         reason="there is no Chromium: apt-get install --no-install-recommends chromium chromium-driver",
