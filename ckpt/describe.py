@@ -15,7 +15,7 @@ from .held import Held
 from .items import ArrayItem, RngItem, ValueItem
 from .manifest import ArrayEntry, digest
 from .plan import elements_per_piece
-from .transfer import Trouble
+from .trouble import Trouble
 
 State = Mapping[str, AnyItem]
 """What a checkpoint holds, by name."""

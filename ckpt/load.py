@@ -23,8 +23,9 @@ from .layout import Block, Layout
 from .manifest import Manifest
 from .regroup import ParticlesPart, RaggedPart
 from .save import SLOWEST
+from .scatter import Reader, load_pieces
 from .specs import specs_of
-from .transfer import Reader, Trouble, load_pieces
+from .trouble import Trouble
 from .watchdog import Watchdog
 
 Layouts = Mapping[str, Layout]

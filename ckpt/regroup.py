@@ -18,7 +18,7 @@ from .groups import RULES, Rule, all_ids_checksum, rule_name
 from .irregular import Counts
 from .layout import Block, Layout, Replicated, split
 from .manifest import Manifest
-from .transfer import Trouble
+from .trouble import Trouble
 
 Array = npt.NDArray[Any]
 Place = Callable[[Array, Mapping[str, Array]], Array]

@@ -17,12 +17,13 @@ from .commit import Staging, clear_bad, describe_space, file_name, prune, sync_f
 from .describe import Described, State, describe
 from .drivers import Output, open_output
 from .errors import Fenced, StorageError
+from .gather import save_pieces
 from .group import Group
 from .held import Held
 from .items import Saved
 from .manifest import Manifest, seal
 from .retention import Retention
-from .transfer import Trouble, save_pieces
+from .trouble import Trouble
 from .watchdog import Watchdog
 
 SLOWEST = 10 << 20
