@@ -14,12 +14,14 @@ A program is made malleable by decorating its main function and looping over `Ru
 
     main()
 
-Names are loaded when first used, so that ``import dmr`` costs next to nothing.
+Names are loaded when first used, so that ``import dmr`` costs next to nothing. Under a launcher it also tells that the
+program has come so far (see `dmr.launcher.sign`): import it before mpi4py.
 """
 
 from __future__ import annotations
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -114,6 +116,13 @@ if TYPE_CHECKING:
     from .holders import Particles, PerRank, Ragged
     from .run import Run
     from .values import Value
+
+
+if "DMR_NODES" in os.environ:
+    # Now, since an `import mpi4py.MPI` that follows initialises MPI, and may not come back.
+    from .launcher.sign import give
+
+    give()
 
 
 def __getattr__(name: str) -> Any:

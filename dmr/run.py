@@ -17,6 +17,7 @@ import numpy as np
 from .arrays import Array
 from .errors import Error, Released
 from .holders import Particles, PerRank, Ragged
+from .launcher import sign
 from .launcher.rundir import Generation
 from .link import Link
 from .loops import Loops
@@ -60,6 +61,7 @@ class Run:
         self.generation = generation.number if generation else 0
         self.nodes = generation.nodes if generation else 1
         self._link = Link(generation, self.ranks, 2 * settings.interval) if generation and self.rank == 0 else None
+        sign.spoke()
         self._wishes = Wishes()
         self._cadence = Cadence(settings.interval)
         self._told = Order()

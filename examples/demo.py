@@ -27,11 +27,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
-from timeline import Bar, draw, text
-
 from dmr.launcher.cluster import ClusterError, PrivateCluster
 from dmr.launcher.history import GenerationRecord, History, read_history
 from dmr.launcher.rundir import RunDir
+
+from timeline import Bar, draw, text
 
 HILLSLOPE = Path(__file__).resolve().with_name("hillslope.py")
 NODES = 8

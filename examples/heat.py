@@ -5,10 +5,9 @@ dmr-launch --nodes 1:4 -- python examples/heat.py 1000000
 
 import sys
 
+import dmr
 import numpy as np
 from mpi4py import MPI
-
-import dmr
 
 
 @dmr.malleable

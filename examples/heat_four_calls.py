@@ -5,10 +5,9 @@ dmr-launch --nodes 1:4 -- python examples/heat_four_calls.py 1e-9
 
 import sys
 
+import dmr
 import numpy as np
 from mpi4py import MPI
-
-import dmr
 
 
 def main(tolerance):

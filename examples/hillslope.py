@@ -20,9 +20,8 @@ import math
 import time
 from typing import Any
 
-import numpy as np
-
 import dmr
+import numpy as np
 
 Field = np.ndarray[Any, np.dtype[np.float64]]
 

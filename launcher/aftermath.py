@@ -6,6 +6,7 @@ preemption, a requeue and a lost node do not. Fast failures in a row, whatever t
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -86,11 +87,12 @@ class Aftermath:
             self.successors.cancel("the run has failed")
             self.console.warn(f"not started again, since it would fail again: {outcome.text}")
             return End(outcome.exit)
-        if plan is None or outcome.kind == "crashed":
+        failed = outcome.kind in ("crashed", "not started")
+        if plan is None or failed:
             ending = self.changes.ending()
             if ending != "none":
                 return self._after_scheduler(app, outcome, ending, plan)
-        if outcome.kind == "crashed":
+        if failed:
             return self._after_crash(app, plan, outcome)
         if plan is None:
             self._ended(app, "left", outcome)
@@ -153,8 +155,10 @@ class Aftermath:
     # -- crashes
 
     def _after_crash(self, app: Application, plan: Plan | None, outcome: Outcome) -> Next | End:
-        if (pause := self._start_again_in(app)) is not None:
+        if (pause := self._start_again_in(app, outcome)) is not None:
             return self._not_started(app, outcome, pause)
+        if outcome.kind == "not started" and not self._spoke_before:
+            return self._never_started(app, outcome)
         lost = self._lose()
         self._ended(app, "node lost" if lost else "hung" if app.hung else "crashed", outcome)
         self.console.warn(f"generation {self.account.number} failed: {outcome.text}")
@@ -177,24 +181,33 @@ class Aftermath:
             return self._hand_over(app)
         return Next(nodes, "restart")
 
-    def _start_again_in(self, app: Application) -> float | None:
-        """Return the seconds to wait when the ranks did not come up through the scheduler, None when that is no excuse.
+    @property
+    def _spoke_before(self) -> bool:
+        return any(each.first_step is not None for each in self.account.history.generations)
 
-        A scheduler that was away, or has not noted yet that the ranks before are gone, refuses to start new ones.
+    def _start_again_in(self, app: Application, outcome: Outcome) -> float | None:
+        """Return the seconds to wait when the ranks did not come up, None when that is no excuse.
+
+        A scheduler that was away, or has not noted yet that the ranks before are gone, refuses to start new ones; and
+        an MPI may die while it starts.
         """
-        spoke_before = any(each.first_step is not None for each in self.account.history.generations)
-        if app.progress is not None or app.hung or self.place.job is None or not spoke_before:
+        if app.progress is not None or app.hung:
+            return None
+        if outcome.kind != "not started" and (self.place.job is None or not self._spoke_before):
             return None
         if self.account.run.read_failure(self.account.number) is not None:
             return None
-        tries = 0
-        for each in reversed(self.account.history.generations[:-1]):
-            if each.why != "not started":
-                break
-            tries += 1
+        if self.account.number >= self.options.max_generations:
+            return None
+        tries = self._tries()
         if self.place.engine.ending() == "unknown":
             return min(START_PAUSE_MOST, START_PAUSE * 2**tries)
         return min(START_PAUSE_MOST, START_PAUSE * 2**tries) if tries < START_TRIES else None
+
+    def _tries(self) -> int:
+        """Return how many generations before the last one did not start, in a row."""
+        before = reversed(self.account.history.generations[:-1])
+        return len(list(itertools.takewhile(lambda each: each.why == "not started", before)))
 
     def _not_started(self, app: Application, outcome: Outcome, pause: float) -> Next | End:
         self._ended(app, "not started", outcome)
@@ -212,6 +225,13 @@ class Aftermath:
         except EngineError:
             self.changes.submit_instead(app, "node lost")
             return self._hand_over(app)
+
+    def _never_started(self, app: Application, outcome: Outcome) -> End:
+        starts = self._tries() + 1
+        self._ended(app, "failed", outcome)
+        self.successors.cancel("the run has failed")
+        self.console.warn(f"giving up after {starts} starts: {outcome.text}")
+        return End(outcome.exit)
 
     def _lose(self) -> bool:
         """Take note of lost nodes; one that is silent has some time to answer, as after a restart of the scheduler."""

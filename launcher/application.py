@@ -11,6 +11,7 @@ from .awake import AwakeClock
 from .engine import Ranks
 from .outcome import Outcome, judge
 from .rundir import Action, Control, Progress, RunDir
+from .sign import given
 
 STEPS_IN_GRACE = 3
 """A safe point may be this many steps away when a request comes."""
@@ -82,7 +83,7 @@ class Application:
         self._failed_at: float | None = None
         self._done_at: float | None = None
         self._stamp: tuple[int, int] | None = None
-        self._reported = self._awake()
+        self._reported = self._started = self._awake()
         self._reports = 0
         self._longest = 0.0
         self._measured: dict[str | None, _Measured] = {}
@@ -266,4 +267,6 @@ class Application:
         self._stamp = None
         self.look()
         failure = self.run.read_failure(self.number)
-        return judge(exit, self.progress, self.control if self.leaving else None, failure, self.killed, spoke_before)
+        starting = self._awake() - self._started <= START_LEAST and given(self.run.folder, self.number, self.token)
+        asked = self.control if self.leaving else None
+        return judge(exit, self.progress, asked, failure, self.killed, spoke_before, starting)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from .rundir import Control, Progress
 
-Kind = Literal["finished", "left", "rigid", "crashed", "refused"]
+Kind = Literal["finished", "left", "rigid", "crashed", "refused", "not started"]
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,7 @@ class Outcome:
         ``finished``: the program is done. ``left``: it saved and went at a safe point. ``rigid``: it never
         spoke the protocol, so its exit status is all there is. ``crashed``: start again from the
         last checkpoint. ``refused``: a mistake in the program or its input that a restart would only repeat.
+        ``not started``: the program was there, and died while MPI was on its way.
     exit
         Exit status of the ranks.
     text
@@ -32,6 +34,10 @@ class Outcome:
     text: str
 
 
+_DEADLY = frozenset({signal.SIGABRT, signal.SIGBUS, signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM})
+"""MPICH's mpiexec ends with the bare number of the signal that ended a rank."""
+
+
 def judge(
     exit: int,
     progress: Progress | None,
@@ -39,6 +45,7 @@ def judge(
     failure: Mapping[str, Any] | None,
     killed: str | None = None,
     spoke_before: bool = False,
+    starting: bool = False,
 ) -> Outcome:
     """Judge the end of a generation.
 
@@ -56,6 +63,8 @@ def judge(
         Why the launcher ended the ranks itself, if it did.
     spoke_before
         Whether an earlier generation of the run reported: the program is no rigid one then.
+    starting
+        Whether it gave its sign (see `.sign`) a short time ago.
     """
     if progress is not None and progress.state == "finished":
         if exit == 0 or killed:
@@ -70,6 +79,8 @@ def judge(
         return Outcome("crashed", exit, killed)
     if failure is not None:
         return Outcome("crashed", exit, _described(failure))
+    if progress is None and starting and (exit in _DEADLY or _signal(exit) is not None):
+        return Outcome("not started", exit, f"the program ended {_status(exit)} before it had begun")
     if progress is None and not spoke_before:
         return Outcome("rigid", exit, f"the program ended with exit status {exit}; it never spoke to the launcher")
     if exit == 0:
@@ -83,6 +94,10 @@ def _described(failure: Mapping[str, Any]) -> str:
     return where + lines[-1].removeprefix("dmr: error: ").strip()
 
 
+def _signal(exit: int) -> int | None:
+    return -exit if exit < 0 else exit - 128 if 128 < exit <= 192 else None
+
+
 def _status(exit: int) -> str:
-    signal = -exit if exit < 0 else exit - 128 if exit > 128 else None
-    return f"with exit status {exit}" + (f" (signal {signal})" if signal is not None else "")
+    number = _signal(exit)
+    return f"with exit status {exit}" + (f" (signal {number})" if number is not None else "")

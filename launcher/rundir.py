@@ -14,6 +14,7 @@ path                       written by                    how
 ``ledger/0004.TOKEN.jsonl``  launcher of a successor     a line appended, fsync: before it has a lease
 ``ledger/0004.app.jsonl``  rank 0 of generation 4        a line appended
 ``failure/0004.json``      the first rank that fails     created exclusively
+``signs/0004.TOKEN``       ranks, before MPI is up       created, empty (see `.sign`)
 ``requests/``              ``dmr resize`` and others     created; taken up by the live launcher
 ``logs/``                  launcher                      output of each generation
 ``checkpoints/``           ckpt
@@ -36,6 +37,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from . import sign
+
 FORMAT = 1
 
 ENV_RUN_DIR = "DMR_RUN_DIR"
@@ -43,7 +46,7 @@ ENV_GENERATION = "DMR_GENERATION"
 ENV_TOKEN = "DMR_TOKEN"
 ENV_NODES = "DMR_NODES"
 
-_PARTS = ("ledger", "lease", "failure", "requests", "logs", "checkpoints", "telemetry")
+_PARTS = ("ledger", "lease", "failure", "requests", "logs", "checkpoints", "telemetry", sign.FOLDER)
 
 Action = Literal["checkpoint", "resize", "stop"]
 State = Literal["starting", "running", "saving", "leaving", "finished", "failed"]

@@ -13,6 +13,7 @@ from dmr.launcher import account as account_module
 from dmr.launcher import exits
 from dmr.launcher import owner as owner_module
 from dmr.launcher.account import Account
+from dmr.launcher.aftermath import Aftermath
 from dmr.launcher.application import Application
 from dmr.launcher.arrival import Arrival
 from dmr.launcher.awake import LONGEST_GAP, AwakeClock
@@ -386,6 +387,32 @@ def test_ranks_that_find_out_first_leave_nothing_for_a_launcher_to_decide(
     status = Supervisor(run, options_of(tmp_path), Scheduler(), Console(QUIET)).run(1, "t", "fresh")  # type: ignore[arg-type]
     assert status == exits.FENCED
     assert not any(each["event"] in ("cancelled", "ended") for each in run.events())
+
+
+def test_ranks_that_never_start_are_not_tried_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = RunDir.create(tmp_path / "run", {"run": "r"})
+    assert run.take_lease(1, lease_content("t", None, 0))
+
+    class Falling(Ranks):
+        def poll(self) -> int:
+            return 139
+
+    def start(place: Place, nodes: int, cause: str, *, may_fail: bool) -> Application:
+        account = place.account
+        account.launched = True
+        account.record("launched", token=account.token, job=None, nodes=nodes, cause=cause)
+        account.reread()
+        (run.folder / "signs" / f"{account.number:04d}.{account.token}").touch()
+        return Application(run, account.number, account.token, nodes, Falling(), grace=60, next_id=lambda: 1)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Place, "start", start)
+    pauses: list[float] = []
+    monkeypatch.setattr(Aftermath, "_pause", lambda self, seconds: pauses.append(seconds))
+    options = replace(options_of(tmp_path), learn=False)
+    status = Supervisor(run, options, LocalEngine(2), Console(QUIET)).run(1, "t", "fresh")
+    assert (status, pauses) == (139, [2.0, 4.0, 8.0, 16.0, 32.0])
+    ends = [each["why"] for each in run.events() if each["event"] == "ended"]
+    assert ends == ["not started"] * 5 + ["failed"]
 
 
 def test_time_in_which_nobody_was_awake_does_not_count() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 Expected = Callable[[int], np.ndarray]
 APP = Path(__file__).parent / "apps" / "counting.py"
@@ -79,3 +81,16 @@ def test_a_job_that_a_successors_script_submits_starts_a_run_of_its_own(slurm: A
     assert [each.nodes for each in slurm.history.generations] == [1, 2], out
     runs = sorted(path.name for path in (slurm.folder / "dmr-runs").iterdir())
     assert len(runs) == 2, f"{runs}\n{out}"
+
+
+@pytest.mark.parametrize("mpi", ["auto", "mpirun"])
+def test_ranks_of_a_first_generation_that_die_before_mpi_is_up_are_started_again(
+    slurm: Any, expected_after: Expected, mpi: str
+) -> None:
+    command = [sys.executable, str(APP.with_name("stumbling.py")), "1", "signal", "20"]
+    launch = shlex.join(["dmr-launch", "--mpi", mpi, "--nodes", "2", "--run-dir", "run", "--", *command])
+    slurm.sbatch("--nodes=2", f"--wrap={launch}")
+    out = slurm.finished()
+    assert np.array_equal(slurm.final(), expected_after(20)), out
+    assert [each.why for each in slurm.history.generations] == ["not started", "finished"]
+    assert slurm.history.crashes == 0 and len({each.job for each in slurm.history.generations}) == 1

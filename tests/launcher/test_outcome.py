@@ -45,6 +45,28 @@ def test_a_program_that_spoke_before_is_no_rigid_one() -> None:
     assert judge(1, None, None, None, spoke_before=True).kind == "crashed"
 
 
+@pytest.mark.parametrize("spoke_before", [False, True])
+@pytest.mark.parametrize(
+    ("exit", "report", "failure", "kind"),
+    [
+        (139, None, None, "not started"),
+        (11, None, None, "not started"),  # MPICH's word for it
+        (139, progress("starting"), None, "crashed"),
+        (139, None, {"kind": "crash", "text": "boom"}, "crashed"),
+        (139, None, {"kind": "user", "text": "no"}, "refused"),
+    ],
+)
+def test_a_program_that_gave_its_sign_and_died_has_not_started(
+    exit: int, report: Progress | None, failure: Any, kind: str, spoke_before: bool
+) -> None:
+    assert judge(exit, report, None, failure, None, spoke_before, starting=True).kind == kind
+
+
+@pytest.mark.parametrize("exit", [0, 1, 2, 255])
+def test_a_sign_excuses_no_exit_status_of_the_programs_own(exit: int) -> None:
+    assert judge(exit, None, None, None, starting=True).kind == "rigid"
+
+
 def test_texts_say_what_happened() -> None:
     trace = "dmr: rank 2 failed:\nTraceback (most recent call last):\n  …\nValueError: bad cell\n"
     assert judge(1, progress("running"), None, {"rank": 2, "text": trace}).text == "rank 2: ValueError: bad cell"

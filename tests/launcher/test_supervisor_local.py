@@ -7,11 +7,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+APPS = Path(__file__).parent / "apps"
 Expected = Callable[[int], np.ndarray]
 
 
@@ -104,6 +106,30 @@ def test_a_program_that_knows_nothing_of_dmr_runs_as_it_is(bench: Any, status: i
     out = bench.end(process)
     assert process.returncode == status
     assert "plain" in out and "never spoke to the launcher" in out
+    assert len(bench.history.generations) == 1
+
+
+def stumbling(bench: Any, times: int, how: str, steps: int) -> Any:
+    return bench.start(
+        "dmr-launch", "--engine", "local", "--local-nodes", "2", "--nodes", "2", "--run-dir", "run", "--",
+        sys.executable, str(APPS / "stumbling.py"), str(times), how, str(steps),
+    )  # fmt: skip
+
+
+def test_ranks_that_die_before_mpi_is_up_are_started_again(bench: Any, expected_after: Expected) -> None:
+    process = stumbling(bench, 1, "signal", 20)
+    out = bench.end(process)
+    assert process.returncode == 0, out
+    assert "did not start" in out and "signal 11" in out
+    assert np.array_equal(bench.final(), expected_after(20))
+    assert [each.why for each in bench.history.generations] == ["not started", "finished"]
+    assert bench.history.crashes == 0
+
+
+def test_a_malleable_program_that_ends_by_itself_before_its_first_word_is_not_repeated(bench: Any) -> None:
+    process = stumbling(bench, 9, "exit", 20)
+    out = bench.end(process)
+    assert process.returncode == 7, out
     assert len(bench.history.generations) == 1
 
 
