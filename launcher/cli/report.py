@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from . import fail, json_option, print_json
 @json_option
 @click.option("--columns/--no-columns", default=True, help="With the figures over time in JSON.  [default: yes]")
 @click.option("--sacct", type=click.Path(exists=True, path_type=Path), help="Output of sacct -P to go with it.")
+@click.option("--jobcomp", type=click.Path(exists=True, path_type=Path), help="A file of Slurm's jobcomp/filetxt.")
 @click.option("--profile", "profiles", multiple=True, type=click.Path(exists=True, path_type=Path),
               help="A file of Slurm's acct_gather_profile/hdf5.")  # fmt: skip
 @click.option("--data", "extras", multiple=True, type=click.Path(exists=True, path_type=Path),
@@ -28,6 +30,7 @@ def report(
     as_json: bool,
     columns: bool,
     sacct: Path | None,
+    jobcomp: Path | None,
     profiles: tuple[Path, ...],
     extras: tuple[Path, ...],
 ) -> None:
@@ -45,12 +48,15 @@ def report(
     from ..begin import find_run
     from ..model_store import ModelStore
     from ..report.data import report_data
+    from ..slurm.commands import Commands
+    from ..slurm.records import ask_accounting
     from ..telemetry.layout import TelemetryError
     from ..timeline.analysis import analyse
     from ..timeline.sources import POINTS, read_sources
 
-    if len(runs) > 1 and (sacct or profiles or extras):
-        raise click.UsageError("--sacct, --profile and --data go with one run")
+    if len(runs) > 1 and (sacct or jobcomp or profiles or extras):
+        raise click.UsageError("--sacct, --jobcomp, --profile and --data go with one run")
+    commands = Commands(os.environ)
     book, damaged = ModelStore.default().read()
     for each in damaged:
         click.echo(f"dmr report: passed over: {each}", err=True)
@@ -58,8 +64,8 @@ def report(
     for name in runs:
         try:
             sources = read_sources(
-                find_run(name).folder, points=max(512, POINTS // len(runs)), sacct=sacct, profiles=profiles,
-                columns=extras,
+                find_run(name).folder, points=max(512, POINTS // len(runs)), sacct=sacct, jobcomp=jobcomp,
+                ask=lambda jobs: ask_accounting(commands, jobs), profiles=profiles, columns=extras,
             )  # fmt: skip
         except TelemetryError as error:
             fail(str(error))

@@ -1,4 +1,4 @@
-"""Columns of the user's own, and what ``sacct`` and ``sstat`` print.
+"""Columns of the user's own, what ``sacct`` and ``sstat`` print, and files of ``jobcomp/filetxt``.
 
 A CSV file has a line of names first, a JSONL file an object a line. One of the names is ``time`` (or ``timestamp``,
 ``epoch``, ``date``): unix seconds, milliseconds, or a date in ISO 8601; a date without a zone is local time.
@@ -10,7 +10,7 @@ import csv
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -131,6 +131,38 @@ def parse_records(lines: Iterable[str]) -> tuple[Record, ...]:
                 _duration(fields.get("TotalCPU") or fields.get("AveCPU")), _bytes(fields.get("MaxRSS")), fields,
             )
         )  # fmt: skip
+    return tuple(found)
+
+
+def parse_jobcomp(lines: Iterable[str], jobs: Collection[str]) -> tuple[Record, ...]:
+    """Return the rows of some jobs in a file of Slurm's ``jobcomp/filetxt``, which holds those of all users.
+
+    Its times are local, of the machine of the controller.
+
+    Raises
+    ------
+    TelemetryError
+        When no line of it is one of such a file.
+    """
+    found, known = [], False
+    for line in lines:
+        mark = re.match(r"JobId=(\d+) ", line)
+        if mark is None:
+            continue
+        known = True
+        if mark[1] not in jobs:
+            continue
+        # A name of the user's stands before what is looked for: the last of each key counts.
+        fields = dict(re.findall(r"(?:^|(?<= ))(\w+)=(\S*)", line))
+        nodes = fields.get("NodeCnt", "")
+        found.append(
+            Record(
+                mark[1], parse_moment(fields.get("StartTime")), parse_moment(fields.get("EndTime")),
+                int(nodes) if nodes.isdigit() else None, fields.get("JobState", ""), fields=fields,
+            )
+        )  # fmt: skip
+    if not known:
+        raise TelemetryError("this is no file of Slurm's jobcomp/filetxt: no line of it begins with JobId=")
     return tuple(found)
 
 

@@ -12,10 +12,11 @@ from typing import Any
 
 from ..options import RunOptions
 from ..rundir import LauncherState, Progress, RunDir
-from ..telemetry.extra import Extra, Record, parse_records, read_extra
+from ..telemetry.extra import Extra, Record, read_extra
 from ..telemetry.layout import TelemetryError
 from ..telemetry.profile import read_profile
 from ..telemetry.read import Telemetry, read_telemetry
+from .accounting import KEPT, Ask, read_accounting
 from .data import Clock
 
 POINTS = 4096
@@ -51,6 +52,8 @@ def read_sources(
     *,
     points: int = POINTS,
     sacct: Path | None = None,
+    jobcomp: Path | None = None,
+    ask: Ask | None = None,
     profiles: Sequence[Path] = (),
     columns: Sequence[Path] = (),
 ) -> Sources:
@@ -60,6 +63,10 @@ def read_sources(
     ----------
     sacct
         A file with what ``sacct -P`` printed; default: ``telemetry/sacct.txt`` of the run, where there is one.
+    jobcomp
+        A file of Slurm's ``jobcomp/filetxt``, for jobs that the accounting does not know.
+    ask
+        Returns what ``sacct -P`` prints of some jobs now, where no file tells of them.
     profiles
         Files of Slurm's ``acct_gather_profile/hdf5``, for nodes and times that no sampler saw.
     columns
@@ -91,15 +98,8 @@ def read_sources(
             except TelemetryError as error:
                 notes.append(str(error))
     notes.extend(f"{each.left_out} lines of {each.name} could not be used" for each in extras if each.left_out)
-    records: tuple[Record, ...] = ()
-    chosen = sacct if sacct is not None else folder / "telemetry" / "sacct.txt"
-    if sacct is not None or chosen.exists():
-        try:
-            records = parse_records(chosen.read_text(errors="replace").splitlines())
-        except (OSError, TelemetryError) as error:
-            if sacct is not None:
-                raise TelemetryError(f"{sacct}: {error}") from None
-            notes.append(f"{chosen}: {error}")
+    jobs = tuple(dict.fromkeys(str(each["job"]) for each in events if each.get("job")))
+    records = read_accounting(folder / "telemetry" / KEPT, jobs, notes, sacct=sacct, jobcomp=jobcomp, ask=ask)
     options = RunOptions.of_run(run) if "command" in description else None
     name = str(description.get("run") or folder.name)
     return Sources(

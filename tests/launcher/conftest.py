@@ -76,10 +76,10 @@ class Bench:
         self.started.append(process)
         return process
 
-    def dmr(self, *args: str, **kwargs: Any) -> subprocess.CompletedProcess[str]:
+    def dmr(self, *args: str, **environ: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [str(BIN / "dmr"), *args], cwd=self.folder, env=self.environment(), text=True, capture_output=True,
-            timeout=DEADLINE, **kwargs,
+            [str(BIN / "dmr"), *args], cwd=self.folder, env=self.environment(**environ), text=True, capture_output=True,
+            timeout=DEADLINE,
         )  # fmt: skip
 
     def end(self, process: subprocess.Popen[str], within: float = DEADLINE) -> str:

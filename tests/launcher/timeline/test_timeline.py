@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -214,6 +216,42 @@ def test_accounting_is_fused_and_its_clock_checked(tmp_path: Path) -> None:
     other.write_text(text.replace(f"{T0 + 5:.0f}", f"{T0 + 40:.0f}"))
     found = analysed(made, sacct=other)
     assert any("scheduler was 30.00 s ahead" in each for each in clock_words(found.timeline.clocks))
+
+
+def test_accounting_is_asked_for_and_kept_when_all_jobs_have_ended(tmp_path: Path) -> None:
+    made = three_phases(tmp_path / "run")
+    asked: list[tuple[str, ...]] = []
+
+    def ask(jobs: Sequence[str]) -> str:
+        asked.append(tuple(jobs))
+        end = "Unknown" if len(asked) == 1 else f"{made.clock + 20:.0f}"
+        rows = [f"{job}|{T0:.0f}|{end}|4|COMPLETED" for job in jobs]
+        return "\n".join(["JobIDRaw|Start|End|NNodes|State", *rows]) + "\n"
+
+    jobs = {str(each["job"]) for each in read_sources(made.write()).events if each.get("job")}
+    for _ in range(3):
+        found = read_sources(made.folder, ask=ask)
+        assert {each.job for each in found.accounting} == jobs
+    assert len(asked) == 2, "while a job runs, and once more when it has ended"
+    assert {each.end is not None for each in found.accounting} == {True}
+    assert read_sources(made.folder, ask=lambda jobs: None).accounting == found.accounting
+    (made.folder / "telemetry" / "sacct.txt").unlink()
+    assert read_sources(made.folder, ask=lambda jobs: None).accounting == ()
+
+
+def test_a_jobcomp_file_tells_of_the_jobs_of_this_run_alone(tmp_path: Path) -> None:
+    made = three_phases(tmp_path / "run")
+    (job, *_) = dict.fromkeys(str(each["job"]) for each in read_sources(made.write()).events if each.get("job"))
+    local = [datetime.fromtimestamp(each).isoformat(timespec="seconds") for each in (T0, T0 + 300)]
+    line = "JobId={} UserId=u(1) GroupId=g(1) Name=x NodeCnt=9 JobState={} Partition=main TimeLimit=10 "
+    line += "StartTime={} EndTime={} NodeList=n[1-4] NodeCnt=4 ProcCnt=8 WorkDir=/tmp ExitCode=0:0 \n"
+    path = tmp_path / "jobcomp.log"
+    path.write_text(line.format(job, "COMPLETED", *local) + line.format("9" + job, "FAILED", *local) + "torn JobId")
+    (row,) = read_sources(made.folder, jobcomp=path).accounting
+    assert (row.job, row.state, row.nodes, row.start, row.end) == (job, "COMPLETED", 4, int(T0), int(T0 + 300))
+    path.write_text("JobID|Start\n")
+    with pytest.raises(TelemetryError, match=r"jobcomp\.log: this is no file of Slurm's jobcomp"):
+        read_sources(made.folder, jobcomp=path)
 
 
 def test_columns_of_the_user_s_own(tmp_path: Path) -> None:
