@@ -28,7 +28,7 @@ demo: setup
 
 test: SETUP := --browser
 test: setup
-	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder $(ARGS)
+	$(BIN)/pytest -r fER --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder $(ARGS)
 
 # Thousands of kills, bit flips and full disks; the tests do the same with fewer.
 faults: setup
