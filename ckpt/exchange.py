@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from .group import Group
 from .held import Held, cuts
-from .parts import Cut, Selector, cut
+from .parts import Cut, Selector, Strides, cut
 from .plan import ArrayPlan, Rounds
 from .trouble import Trouble
 
@@ -22,6 +22,7 @@ def rows_header(overlap: Cut | None) -> list[npt.NDArray[Any]]:
     if overlap is None:
         return [np.zeros(1, np.int64)]
     rows = overlap.inside[0]
+    assert not isinstance(rows, Strides)  # of an index list
     if isinstance(rows, slice):
         rows = np.arange(rows.start, rows.stop, dtype=np.int64)
     return [np.array([len(rows)], np.int64), rows]

@@ -14,7 +14,7 @@ from .errors import Mismatch
 from .indices import Indices
 from .irregular import Boxes
 from .layout import BoxLayout, Layout, Replicated
-from .parts import Cut, Part, cut
+from .parts import Cut, Part, cut, get
 from .plan import ArrayPlan, Moved, bounds_of, window
 
 Bytes = npt.NDArray[np.uint8]
@@ -68,6 +68,9 @@ class Held:
             ascending, self._order = layout.order(shape, writing=writing)
             self._parts[rank] = (Part((ascending, *((0, extent) for extent in shape[1:]))),)
         raw = local.view(carrier(self.itemsize)) if self.itemsize else np.empty(0, np.uint8)
+        if self._order is not None and self.itemsize and (np.diff(self._order) == 1).all():
+            first = int(self._order[0]) if len(self._order) else 0
+            raw, self._order = raw[first : first + len(self._order)], None
         self._views: list[npt.NDArray[Any]] = []
         if self.itemsize and not layout.flat:
             self._views = [raw]
@@ -153,6 +156,16 @@ class Held:
     def fill(self, index: int, overlap: Cut, source: npt.NDArray[Any]) -> None:
         """Set the elements of a part that lie in an overlap."""
         self._views[index][self._place(overlap)] = source
+
+    def fill_from(self, index: int, overlap: Cut, box: npt.NDArray[Any]) -> None:
+        """Set the elements of a part that lie in an overlap from the box's data."""
+        place = self._place(overlap)
+        if all(isinstance(each, slice) for each in place):
+            get(box, overlap.inside, self._views[index][place])
+            return
+        part = np.empty(overlap.shape, box.dtype)
+        get(box, overlap.inside, part)
+        self._views[index][place] = part
 
     def _place(self, overlap: Cut) -> tuple[Any, ...]:
         return overlap.local if self._order is None else (self._order[overlap.local[0]], *overlap.local[1:])

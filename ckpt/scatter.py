@@ -133,12 +133,7 @@ def _deliver(data: Bytes, each: Held, its: ArrayPlan, piece: int) -> None:
     elements = data.view(carrier(its.itemsize))
     for first, shape, index, overlap in cuts(its, piece, each.parts(each.rank)):
         box = elements[first : first + math.prod(shape)].reshape(shape)
-        if all(isinstance(where, slice) for where in overlap.inside):
-            each.fill(index, overlap, box[overlap.inside])
-        else:
-            part = np.empty(overlap.shape, elements.dtype)
-            get(box, overlap.inside, part)
-            each.fill(index, overlap, part)
+        each.fill_from(index, overlap, box)
 
 
 def _load_everywhere(

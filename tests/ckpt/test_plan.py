@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import itertools
 import math
+from unittest import mock
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dmr.ckpt import Block, Box, Replicated, Unsupported
+from dmr.ckpt import Block, Box, Replicated, Unsupported, parts
 from dmr.ckpt.held import Held, cuts
-from dmr.ckpt.parts import Part, cut, get, put
+from dmr.ckpt.parts import Axis, CyclicAxis, Part, cut, get, put
 from dmr.ckpt.plan import BLOCK, PIECE, ROUND, bounds_of, elements_per_piece, plan, rounds, window
 from dmr.ckpt.registry import layout_from_json
 
@@ -93,18 +94,35 @@ def test_window_is_the_range_in_c_order(shape: tuple[int, ...], data: st.DataObj
     assert len(boxes) <= max(2 * len(shape) - 1, 1)
 
 
-def axis_of(n: int) -> st.SearchStrategy:
+def axis_of(n: int) -> st.SearchStrategy[Axis]:
     span = st.tuples(st.integers(0, n), st.integers(0, n)).map(lambda each: (min(each), max(each)))
     array = st.sets(st.integers(0, max(n - 1, 0)), max_size=n).map(lambda each: np.array(sorted(each), np.int64))
-    return span | (array if n else span)
+    turns = st.builds(
+        lambda block, count, place: CyclicAxis(n, block, count, place % count),
+        st.integers(1, 4),
+        st.integers(1, 4),
+        st.integers(0, 3),
+    )
+    return st.one_of(span, array, turns) if n else span
 
 
-@given(st.data(), shapes)
-def test_cut_put_and_get_agree_with_plain_indexing(data: st.DataObject, shape: tuple[int, ...]) -> None:
+def indices(axis: Axis) -> np.ndarray:
+    if isinstance(axis, CyclicAxis):
+        return axis.positions(0, len(axis))
+    return np.arange(*axis) if isinstance(axis, tuple) else axis
+
+
+@given(st.data(), shapes, st.sampled_from([2, parts.LONG]))
+def test_cut_put_and_get_agree_with_plain_indexing(data: st.DataObject, shape: tuple[int, ...], long: int) -> None:
+    with mock.patch.object(parts, "LONG", long):
+        check_cut_put_and_get(data, shape)
+
+
+def check_cut_put_and_get(data: st.DataObject, shape: tuple[int, ...]) -> None:
     part = Part(tuple(data.draw(axis_of(n)) for n in shape))
     box = Box(*zip(*(sorted(data.draw(st.tuples(st.integers(0, n), st.integers(0, n)))) for n in shape), strict=True))
     whole = np.arange(1, math.prod(shape) + 1).reshape(shape)
-    held = whole[np.ix_(*(np.arange(*axis) if isinstance(axis, tuple) else axis for axis in part.axes))]
+    held = whole[np.ix_(*map(indices, part.axes))]
     target = np.zeros(box.shape, int)
     overlap = cut(part, box)
     if overlap is not None:
