@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 
 from dmr.launcher.cluster import PrivateCluster
+from dmr.launcher.identity import lives
 
 sys.path.insert(0, str(Path(__file__).parent))
 from conftest import APPS, BIN, SlurmBench, expected  # type: ignore[import-not-found]
@@ -37,6 +38,11 @@ SECONDS = 0.05
 SIZES = (1, 2, 3, 4)
 STUCK = 240.0
 """A run that has not finished by then, whatever was done to it, is stuck."""
+KINDS = (
+    "kill launcher", "kill rank", "kill starter", "resize", "cancel successor", "cancel run", "requeue",
+    "pause controller", "restart controller", "lose node", "rival", "stop", "damage checkpoint",
+)  # fmt: skip
+"""What may be done to a run: each is a method of `Chaos` that tells whether it was possible."""
 
 
 @dataclass
@@ -45,7 +51,7 @@ class Tally:
 
     runs: int = 0
     generations: int = 0
-    faults: Counter[str] = field(default_factory=Counter)
+    faults: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(KINDS, 0)))
     resumed: int = 0
     lost_steps: int = 0
     overlap: int = 0
@@ -95,21 +101,19 @@ class Chaos:
     # -- what is done to it
 
     def strike(self) -> None:
-        """Do one thing at random that is possible now."""
-        kinds: list[Callable[[], bool]] = [
-            self.kill_launcher, self.kill_rank, self.kill_starter, self.resize, self.cancel_successor, self.cancel_run,
-            self.requeue, self.pause_controller, self.restart_controller, self.lose_node, self.rival, self.stop,
-            self.damage_checkpoint,
-        ]  # fmt: skip
-        self.dice.shuffle(kinds)
-        for kind in kinds:
+        """Do one thing at random that is possible now, of those done least so far: a short campaign does each."""
+        kinds = self.dice.sample(KINDS, len(KINDS))
+        for kind in sorted(kinds, key=lambda kind: self.tally.faults[kind]):
             with suppress(OSError):
-                if kind():
-                    self.tally.faults[kind.__name__.replace("_", " ")] += 1
+                if getattr(self, kind.replace(" ", "_"))():
+                    self.tally.faults[kind] += 1
                     return
 
     def kill_launcher(self) -> bool:
-        os.kill(int(self.lease()["pid"]), signal.SIGKILL)
+        lease = self.lease()
+        if not lives(lease):  # it left already, or waits in the queue; its number may be another process's by now
+            return False
+        os.kill(int(lease["pid"]), signal.SIGKILL)
         return True
 
     def kill_rank(self) -> bool:
@@ -238,7 +242,7 @@ class Chaos:
         return progress is not None and progress.state == "running"
 
     def lease(self) -> dict[str, Any]:
-        return self.bench.run.read_lease(self.bench.run.leases()[-1]) or {"pid": -1}
+        return self.bench.run.read_lease(self.bench.run.leases()[-1]) or {}
 
     def _on_own_job(self, argv: list[str]) -> bool:
         job = self.lease().get("job")
