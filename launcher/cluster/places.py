@@ -87,7 +87,9 @@ def _lock() -> int:
     path = base()
     while True:
         try:
-            path.mkdir(mode=0o700, exist_ok=True)
+            # Not exist_ok: that looks again, and takes a folder that is gone by then for a file.
+            with contextlib.suppress(FileExistsError):
+                path.mkdir(mode=0o700)
             _check(path)
             handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         except FileNotFoundError:

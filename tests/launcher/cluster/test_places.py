@@ -83,6 +83,15 @@ def test_the_lock_excludes_and_leaves_nothing(own_base: Path) -> None:
     assert not own_base.exists()
 
 
+def test_many_come_and_go_at_once(own_base: Path) -> None:
+    """Each of them may be the one that takes the folder away while another makes it."""
+    code = "from dmr.launcher.cluster import places\nfor _ in range(300):\n    with places.locked(): pass"
+    started = [subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True) for _ in range(4)]
+    ended = [(each.communicate(timeout=60)[1], each.returncode) for each in started]
+    assert ended == [("", 0)] * 4
+    assert not own_base.exists()
+
+
 def test_free_ports_are_free_and_not_promised() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
