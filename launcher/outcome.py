@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -32,10 +31,6 @@ class Outcome:
     kind: Kind
     exit: int
     text: str
-
-
-_DEADLY = frozenset({signal.SIGABRT, signal.SIGBUS, signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM})
-"""MPICH's mpiexec ends with the bare number of the signal that ended a rank."""
 
 
 def judge(
@@ -79,7 +74,8 @@ def judge(
         return Outcome("crashed", exit, killed)
     if failure is not None:
         return Outcome("crashed", exit, _described(failure))
-    if progress is None and starting and (exit in _DEADLY or _signal(exit) is not None):
+    # Whatever the status: with one rank dead of a signal, another may have been ended by its MPI, which exits with 14, say.
+    if progress is None and starting and exit != 0:
         return Outcome("not started", exit, f"the program ended {_status(exit)} before it had begun")
     if progress is None and not spoke_before:
         return Outcome("rigid", exit, f"the program ended with exit status {exit}; it never spoke to the launcher")
@@ -94,10 +90,6 @@ def _described(failure: Mapping[str, Any]) -> str:
     return where + lines[-1].removeprefix("dmr: error: ").strip()
 
 
-def _signal(exit: int) -> int | None:
-    return -exit if exit < 0 else exit - 128 if 128 < exit <= 192 else None
-
-
 def _status(exit: int) -> str:
-    number = _signal(exit)
-    return f"with exit status {exit}" + (f" (signal {number})" if number is not None else "")
+    signal = -exit if exit < 0 else exit - 128 if 128 < exit <= 192 else None
+    return f"with exit status {exit}" + (f" (signal {signal})" if signal is not None else "")

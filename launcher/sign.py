@@ -1,7 +1,7 @@
 """The first sign of life: a program says that it is malleable before MPI is initialised.
 
 ``import dmr`` under a launcher leaves ``signs/0004.TOKEN`` in the run directory, an empty file that any rank may create
-and any number of them at once. A generation that dies of a signal after that, before it reports, has not failed: it has
+and any number of them at once. A generation that dies after that, before it reports, has not failed: it has
 not started. What ends in an orderly way instead (an exception, ``sys.exit``) leaves ``signs/0004.TOKEN.ended``: another
 start would repeat it.
 
