@@ -74,7 +74,7 @@ def judge(
         return Outcome("crashed", exit, killed)
     if failure is not None:
         return Outcome("crashed", exit, _described(failure))
-    # Whatever the status: with one rank dead of a signal, another may have been ended by its MPI, which exits with 14, say.
+    # Whatever the status: where one rank died of a signal, MPI ends another with 14, say, and that may be what is seen.
     if progress is None and starting and exit != 0:
         return Outcome("not started", exit, f"the program ended {_status(exit)} before it had begun")
     if progress is None and not spoke_before:
