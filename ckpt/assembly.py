@@ -3,86 +3,92 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
+from .box import Box
 from .errors import Mismatch
-from .exchange import read_rows
+from .exchange import read_rows, rows_of
 from .held import Held, carrier, cuts
-from .parts import Selector, get, put
+from .parts import cut, put
 from .plan import ArrayPlan
 
 Bytes = npt.NDArray[np.uint8]
 
 
-class Assembly:
-    """A piece that is put together from what ranks hold of it; it notes what comes where the layout does not say it."""
+def put_own(each: Held, its: ArrayPlan, piece: int, data: Bytes) -> None:
+    """Put into a piece what this rank holds of it."""
+    elements = data.view(carrier(its.itemsize))
+    for first, shape, index, overlap in cuts(its, piece, each.parts(each.rank)):
+        put(elements[first : first + math.prod(shape)].reshape(shape), overlap.inside, each.take(index, overlap))
+
+
+def put_sent(each: Held, its: ArrayPlan, piece: int, data: Bytes, rank: int, source: Bytes, begin: int) -> int:
+    """Put into a piece what another rank has sent; return where its message goes on."""
+    elements = data.view(carrier(its.itemsize))
+    for first, shape, _, overlap in cuts(its, piece, each.parts(rank)):
+        end = begin + overlap.size * its.itemsize
+        part = source[begin:end].view(elements.dtype).reshape(overlap.shape)
+        put(elements[first : first + math.prod(shape)].reshape(shape), overlap.inside, part)
+        begin = end
+    return begin
+
+
+class Listed:
+    """A piece whose rows ranks name by index lists: each row has to come from one of them."""
 
     def __init__(self, each: Held, its: ArrayPlan, piece: int, data: Bytes) -> None:
-        self.each, self.its, self.piece = each, its, piece
-        self.elements = data.view(carrier(its.itemsize))
-        self._seen: npt.NDArray[np.bool_] | None = None
-        if not each.known:
-            self._seen = np.zeros(len(self.elements), bool)
-        if not each.covers:
-            data[:] = 0
+        self._each, self._its, self._piece = each, its, piece
+        self._elements = data.view(carrier(its.itemsize))
 
-    def add_own(self) -> None:
-        """Put in what this rank holds."""
-        for first, shape, index, overlap in cuts(self.its, self.piece, self.each.parts(self.each.rank)):
-            self._add(first, shape, overlap.inside, self.each.take(index, overlap))
-
-    def add(self, rank: int, source: Bytes, begin: int) -> int:
-        """Put in what another rank has sent; return where its message goes on."""
-        if not self.each.known:
-            return self._add_listed(source, begin)
-        itemsize = self.its.itemsize
-        for first, shape, _, overlap in cuts(self.its, self.piece, self.each.parts(rank)):
-            end = begin + overlap.size * itemsize
-            part = source[begin:end].view(carrier(itemsize)).reshape(overlap.shape)
-            self._add(first, shape, overlap.inside, part)
-            begin = end
-        return begin
-
-    def _add_listed(self, source: Bytes, begin: int) -> int:
+    @cached_property
+    def _boxes(self) -> list[tuple[int, Box, npt.NDArray[np.bool_]]]:
+        found = []
         first = 0
-        for box in self.its.boxes(self.piece):
-            rows, begin = read_rows(source, begin)
-            if len(rows):
-                shape = (len(rows), *box.shape[1:])
-                end = begin + math.prod(shape) * self.its.itemsize
-                inside: tuple[Selector, ...] = (rows, *(slice(0, extent) for extent in box.shape[1:]))
-                part = source[begin:end].view(self.elements.dtype).reshape(shape)
-                self._add(first, box.shape, inside, part)
-                begin = end
+        for box in self._its.boxes(self._piece):
+            found.append((first, box, np.zeros(box.shape[0], bool)))
             first += box.size
+        return found
+
+    def note_own(self) -> None:
+        """Note the rows that this rank holds."""
+        (part,) = self._each.parts(self._each.rank)
+        for _, box, seen in self._boxes:
+            overlap = cut(part, box)
+            if overlap is not None:
+                self._note(box, seen, rows_of(overlap))
+
+    def note(self, source: Bytes, begin: int, *, data: bool) -> int:
+        """Note the rows that another rank tells, and put in their data when it has sent that; return as `put_sent`."""
+        for first, box, seen in self._boxes:
+            rows, begin = read_rows(source, begin)
+            self._note(box, seen, rows)
+            if data and len(rows):
+                shape = (len(rows), *box.shape[1:])
+                end = begin + math.prod(shape) * self._its.itemsize
+                here = self._elements[first : first + box.size].reshape(box.shape)
+                here[rows] = source[begin:end].view(here.dtype).reshape(shape)
+                begin = end
         return begin
 
-    def _add(self, first: int, shape: tuple[int, ...], inside: tuple[Selector, ...], source: npt.NDArray[Any]) -> None:
-        here = slice(first, first + math.prod(shape))
-        put(self.elements[here].reshape(shape), inside, source)
-        if self._seen is not None:
-            seen = self._seen[here].reshape(shape)
-            before = np.empty(source.shape, bool)
-            get(seen, inside, before)
-            if before.any():
-                where = np.zeros(shape, bool)
-                put(where, inside, before)
-                self._refuse(first + int(np.flatnonzero(where)[0]), "two ranks, or twice by one: name one owner")
-            put(seen, inside, np.ones(source.shape, bool))
+    def _note(self, box: Box, seen: npt.NDArray[np.bool_], rows: npt.NDArray[np.int64]) -> None:
+        before = seen[rows]
+        if before.any():
+            self._refuse(box, int(rows[before][0]), "two ranks, or twice by one: name one owner")
+        seen[rows] = True
 
     def check(self) -> None:
-        """Raise when an element was not given.
+        """Raise when a row was not named.
 
         Raises
         ------
         Mismatch
         """
-        if self._seen is not None and not self._seen.all():
-            self._refuse(int(np.flatnonzero(~self._seen)[0]), "no rank")
+        for _, box, seen in self._boxes:
+            if not seen.all():
+                self._refuse(box, int(np.flatnonzero(~seen)[0]), "no rank")
 
-    def _refuse(self, element: int, who: str) -> None:
-        row = (self.its.span(self.piece)[0] + element) // math.prod(self.its.shape[1:])
-        raise Mismatch(f"array {self.each.name!r}: row {row} is owned by {who}")
+    def _refuse(self, box: Box, row: int, who: str) -> None:
+        raise Mismatch(f"array {self._each.name!r}: row {box.lo[0] + row} is owned by {who}")

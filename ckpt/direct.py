@@ -12,9 +12,8 @@ import errno
 import fcntl
 import mmap
 import os
-import threading
-from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,13 +21,11 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from .plan import BLOCK, PIECE
+from .plan import BLOCK, PIECE, SMALL
 
 Bytes = npt.NDArray[np.uint8]
 
-_IN_FLIGHT = 24 << 20
 _STEP = 512 << 10
-_SMALL = 256 << 10
 _IN_MEMORY = ("tmpfs", "ramfs", "hugetlbfs")
 
 
@@ -60,48 +57,27 @@ def open_unbuffered(path: Path, flags: int) -> int | None:
 
 
 class Pool:
-    """Memory for pieces, aligned for ``O_DIRECT``, used again and again; bounded while writes are under way."""
+    """Memory for pieces, aligned for ``O_DIRECT``, used again and again."""
 
     def __init__(self) -> None:
-        self._change = threading.Condition()
         self._free: list[Bytes] = []
         self._busy: dict[int, Bytes] = {}
-        self._used = 0
-        self._writing = 0
 
     def take(self, size: int) -> Bytes:
-        """Return memory of ``size`` bytes; waits for writes under way when much is in use."""
-        if size < _SMALL:
+        """Return memory of ``size`` bytes."""
+        if size < SMALL:
             return np.empty(size, np.uint8)
         whole = max(PIECE, -(-size // BLOCK) * BLOCK)
-        with self._change:
-            while self._used + whole > _IN_FLIGHT and self._writing:
-                self._change.wait()
-            self._used += whole
-            place = next((index for index, each in enumerate(self._free) if len(each) == whole), None)
-            memory = None if place is None else self._free.pop(place)
-        if memory is None:
-            memory = np.frombuffer(mmap.mmap(-1, whole), np.uint8)
-        with self._change:
-            self._busy[memory.ctypes.data] = memory
+        place = next((index for index, each in enumerate(self._free) if len(each) == whole), None)
+        memory = np.frombuffer(mmap.mmap(-1, whole), np.uint8) if place is None else self._free.pop(place)
+        self._busy[memory.ctypes.data] = memory
         return memory[:size]
 
-    def owns(self, data: Bytes) -> bool:
-        return data.ctypes.data in self._busy
-
-    def lend(self) -> None:
-        """Note that memory is with a write under way."""
-        with self._change:
-            self._writing += 1
-
-    def give_back(self, data: Bytes, *, lent: bool = False) -> None:
-        with self._change:
-            memory = self._busy.pop(data.ctypes.data)
-            self._used -= len(memory)
-            self._writing -= lent
-            if len(memory) == PIECE:
-                self._free.append(memory)
-            self._change.notify_all()
+    def give_back(self, data: Bytes) -> None:
+        """Take memory back; nothing happens when it is not from here."""
+        memory = self._busy.pop(data.ctypes.data, None)
+        if memory is not None and len(memory) == PIECE:
+            self._free.append(memory)
 
 
 class DirectOutput:
@@ -119,42 +95,24 @@ class DirectOutput:
         self.bounces = self._unbuffered is not None
         self._pool = Pool()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="dmr.ckpt write")
-        self._writes: list[Future[None]] = []
 
     def take(self, size: int) -> Bytes:
         return self._pool.take(size)
 
-    def write(self, array: int, begin: int, data: Bytes, *, later: bool = False) -> None:
-        offset = self._offsets[array] + begin
-        if not self._pool.owns(data):
-            self._put(offset, data)
-            return
-        if not later:
-            self._put(offset, data)
-            self._pool.give_back(data)
-            return
-        self._pool.lend()
-        self._writes.append(self._thread.submit(self._put_and_give_back, offset, data))
-        if len(self._writes) > 64:
-            self._collect()
-
-    def _collect(self) -> None:
-        done = [each for each in self._writes if each.done()]
-        self._writes = [each for each in self._writes if not each.done()]
-        for each in done:
-            each.result()
-
-    def _put_and_give_back(self, offset: int, data: Bytes) -> None:
+    def write(self, array: int, begin: int, data: Bytes) -> None:
         try:
-            self._put(offset, data)
+            self._put(self._offsets[array] + begin, data)
         finally:
-            self._pool.give_back(data, lent=True)
+            self._pool.give_back(data)
+
+    def write_later(self, array: int, begin: int, data: Bytes) -> Callable[[], None]:
+        return self._thread.submit(self._put, self._offsets[array] + begin, data).result
 
     def _put(self, offset: int, data: Bytes) -> None:
         whole = 0
         if self._unbuffered is not None and offset % BLOCK == 0 and data.ctypes.data % BLOCK == 0:
             whole = len(data) // BLOCK * BLOCK
-            whole = self._write_all(self._unbuffered, offset, data[:whole]) if whole >= _SMALL else 0
+            whole = self._write_all(self._unbuffered, offset, data[:whole]) if whole >= SMALL else 0
         self._write_all(self._file, offset + whole, data[whole:])
 
     def _write_all(self, file: int, offset: int, data: Bytes) -> int:
@@ -171,9 +129,6 @@ class DirectOutput:
         return len(data)
 
     def finish(self) -> None:
-        for each in self._writes:
-            each.result()
-        self._writes = []
         os.fsync(self._file)
 
     def close(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -25,14 +26,17 @@ class Output(Protocol):
     def take(self, size: int) -> Bytes:
         """Return memory to put a piece together in; given back by `write`."""
 
-    def write(self, array: int, begin: int, data: Bytes, *, later: bool = False) -> None:
-        """Write bytes of an array, from its byte ``begin`` on.
+    def write(self, array: int, begin: int, data: Bytes) -> None:
+        """Write bytes of an array, from its byte ``begin`` on."""
 
-        With ``later`` it may go on in the background; ``data`` is then from `take`.
+    def write_later(self, array: int, begin: int, data: Bytes) -> Callable[[], None]:
+        """As `write`, in the background where that can be; the call that is returned waits for it.
+
+        ``data`` is not to be changed until then.
         """
 
     def finish(self) -> None:
-        """Wait until all is written and durable. Raises what went wrong in the background."""
+        """Make all that was written durable."""
 
     def close(self) -> None:
         """Close the file; after an error too. Collective with mpio."""

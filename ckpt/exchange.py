@@ -1,118 +1,148 @@
-"""What ranks tell each other of the pieces of a round, and how it is packed."""
+"""The rounds in which ranks exchange pieces: what a rank has to do with each, where, and what they tell each other.
+
+Ranks of one node see each other's pieces (`Shared`) and take from, or put into, them what they hold. To ranks on other
+nodes it is sent.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from .group import Group
-from .held import Held, cuts
-from .parts import Cut, Selector, Strides, cut
-from .plan import ArrayPlan, Rounds
-from .trouble import Trouble
+from .held import Held
+from .parts import Cut, Strides, cut
+from .plan import ArrayPlan, Entry, rounds
+from .shared import shared
 
 Bytes = npt.NDArray[np.uint8]
+SLOTS = 3
+"""Rounds that have memory of their own: while one is exchanged, the one before is written or the next one is read."""
 
 
-def rows_header(overlap: Cut | None) -> list[npt.NDArray[Any]]:
-    """Return what tells the owner of a piece which rows of a box follow: their number, and their places in the box."""
-    if overlap is None:
-        return [np.zeros(1, np.int64)]
+class Exchange:
+    """The rounds of one save or load.
+
+    Parameters
+    ----------
+    group, held, plans
+        The ranks, the arrays, and how these are moved. Collective.
+    """
+
+    def __init__(self, group: Group, held: Sequence[Held], plans: Sequence[ArrayPlan]) -> None:
+        self.group, self.held, self.plans = group, held, plans
+        self.schedule = rounds(plans, group.size)
+        self.slots = min(SLOTS, len(self.schedule))
+        self._shared = shared(group, self.slots * self.schedule.slot) if len(self.schedule) else None
+        self._ranges = np.array([each.flat_range for each in held], np.int64).reshape(-1, 2)
+        self._unknown = np.array([not each.known for each in held], bool)
+        self._buffers: dict[tuple[str, int], Bytes] = {}
+
+    def __len__(self) -> int:
+        return len(self.schedule)
+
+    def sees(self, rank: int) -> bool:
+        """Return whether the pieces of a rank are to be seen here."""
+        return self._shared is not None and rank in self._shared.of
+
+    @property
+    def sends(self) -> bool:
+        """Whether some ranks don't see each other's pieces; the same on every rank."""
+        return self._shared is not None and not self._shared.everywhere
+
+    def unknown(self, number: int) -> bool:
+        """Return whether a round has pieces of arrays of which each rank knows its own part alone."""
+        return bool(self._unknown[self.schedule.arrays(number)].any())
+
+    def mine(self, number: int) -> list[Entry]:
+        """Return the pieces of a round that this rank owns."""
+        rank = self.group.rank
+        return self.schedule.entries(number, lambda array, owner, lo, hi: owner == rank)
+
+    def touched(self, number: int) -> list[Entry]:
+        """Return the pieces of a round that this rank may hold elements of.
+
+        Of arrays of which no rank knows what the others hold these are all, so that owners need not guess who sends.
+        """
+        ranges, unknown = self._ranges, self._unknown
+        return self.schedule.entries(
+            number,
+            lambda array, owner, lo, hi: (lo < ranges[array, 1]) & (hi > ranges[array, 0]) | unknown[array],
+        )
+
+    def memory(self, number: int, entry: Entry) -> Bytes:
+        """Return where the owner of a piece of a round puts it together; the owner is one that this rank `sees`."""
+        assert self._shared is not None
+        its = self.plans[entry.array]
+        lo, hi = its.span(entry.piece)
+        begin = number % self.slots * self.schedule.slot + entry.place
+        return self._shared.of[entry.owner][begin : begin + (hi - lo) * its.itemsize]
+
+    def meet(self) -> None:
+        """Wait for the other ranks, and let what each has put into memory be seen by all. Collective."""
+        if self._shared is not None and self._shared.anywhere:
+            self.group.barrier()
+
+    def buffers(self, use: str, sizes: Mapping[int, int]) -> dict[int, Bytes]:
+        """Return memory for messages to or from ranks; the same again for the same use."""
+        found = {}
+        for rank, size in sizes.items():
+            memory = self._buffers.get((use, rank))
+            if memory is None or len(memory) < size:
+                memory = self._buffers[use, rank] = np.empty(size, np.uint8)
+            found[rank] = memory[:size]
+        return found
+
+    def send(self, use: str, sources: Mapping[int, Sequence[npt.NDArray[Any]]]) -> dict[int, Bytes]:
+        """Send arrays to ranks; return what others send, valid until the next call for the same use. Collective."""
+        sizes = {rank: sum(each.nbytes for each in its) for rank, its in sources.items()}
+        expected = self.expect(sizes)
+        sent, received = self.buffers(f"{use} out", sizes), self.buffers(f"{use} in", expected)
+        for rank, target in sent.items():
+            begin = 0
+            for source in sources[rank]:
+                end = begin + source.nbytes
+                target[begin:end].view(source.dtype).reshape(source.shape)[...] = source
+                begin = end
+        self.group.exchange(sent, received)
+        return received
+
+    def expect(self, sizes: Mapping[int, int]) -> dict[int, int]:
+        """Tell ranks a number each; return what others tell this one, without zeros. Collective."""
+        numbers = np.zeros(self.group.size, np.int64)
+        for rank, size in sizes.items():
+            numbers[rank] = size
+        return {rank: count for rank, count in enumerate(self.group.counts(numbers).tolist()) if count}
+
+
+def rows_of(overlap: Cut) -> npt.NDArray[np.int64]:
+    """Return the rows of a box that an index list has, by their places in the box."""
     rows = overlap.inside[0]
-    assert not isinstance(rows, Strides)  # of an index list
-    if isinstance(rows, slice):
-        rows = np.arange(rows.start, rows.stop, dtype=np.int64)
-    return [np.array([len(rows)], np.int64), rows]
+    assert not isinstance(rows, Strides)
+    return np.arange(rows.start, rows.stop, dtype=np.int64) if isinstance(rows, slice) else rows
+
+
+def tell_rows(each: Held, its: ArrayPlan, piece: int, *, data: bool) -> list[npt.NDArray[Any]]:
+    """Return what tells the owner of a piece which rows this rank holds: for each box their number, places, data."""
+    told: list[npt.NDArray[Any]] = []
+    (part,) = each.parts(each.rank)
+    for box in its.boxes(piece):
+        overlap = cut(part, box)
+        if overlap is None:
+            told.append(np.zeros(1, np.int64))
+            continue
+        rows = rows_of(overlap)
+        told += [np.array([len(rows)], np.int64), rows]
+        if data:
+            told.append(each.take(0, overlap))
+    return told
 
 
 def read_rows(source: Bytes, begin: int) -> tuple[npt.NDArray[np.int64], int]:
+    """Return the rows that begin there in what a rank has told, and where it goes on."""
     count = int(source[begin : begin + 8].view(np.int64)[0])
     end = begin + 8 + 8 * count
     return source[begin + 8 : end].view(np.int64), end
-
-
-def pack(target: Bytes, sources: Sequence[npt.NDArray[Any]]) -> None:
-    begin = 0
-    for source in sources:
-        end = begin + source.nbytes
-        target[begin:end].view(source.dtype).reshape(source.shape)[...] = source
-        begin = end
-
-
-def entries(
-    held: Sequence[Held], schedule: Rounds, number: int, rank: int
-) -> tuple[list[tuple[int, int]], list[tuple[int, int, int]]]:
-    """Return a round's pieces that this rank owns, and those that it may hold elements of (with their owners).
-
-    Of arrays of which no rank knows what the others hold these are all, so that owners need not guess who sends.
-    """
-    here = slice(schedule.starts[number], schedule.starts[number + 1])
-    array, piece, owner = schedule.array[here], schedule.piece[here], schedule.owner[here]
-    ranges = np.array([each.flat_range for each in held], np.int64).reshape(-1, 2)
-    unknown = np.array([not each.known for each in held], bool)
-    mine = owner == rank
-    touched = (schedule.lo[here] < ranges[array, 1]) & (schedule.hi[here] > ranges[array, 0]) | unknown[array]
-    return (
-        list(zip(array[mine].tolist(), piece[mine].tolist(), strict=True)),
-        list(zip(array[touched].tolist(), piece[touched].tolist(), owner[touched].tolist(), strict=True)),
-    )
-
-
-Overlap = tuple[int, tuple[int, ...], tuple[Selector, ...], tuple[int, ...]]
-
-
-def overlaps(its: ArrayPlan, piece: int, each: Held, rank: int) -> list[Overlap]:
-    return [
-        (first, shape, overlap.inside, overlap.shape) for first, shape, _, overlap in cuts(its, piece, each.parts(rank))
-    ]
-
-
-def ask_for_rows(
-    group: Group,
-    held: Sequence[Held],
-    plans: Sequence[ArrayPlan],
-    mine: Sequence[tuple[int, int]],
-    candidates: Sequence[tuple[int, int, int]],
-    trouble: Trouble,
-) -> dict[tuple[int, int, int], list[Overlap]]:
-    """Tell the owners of pieces which rows this rank wants; return what others want, by rank, array and piece."""
-    if all(each.known for each in held):
-        return {}
-    questions: dict[int, list[npt.NDArray[Any]]] = {}
-    with trouble:
-        for array, piece, owner in candidates:
-            each = held[array]
-            if owner != group.rank and not each.known:
-                (part,) = each.parts(each.rank)
-                for box in plans[array].boxes(piece):
-                    questions.setdefault(owner, []).extend(rows_header(cut(part, box)))
-    sizes = np.zeros(group.size, np.int64)
-    for owner, parts in questions.items():
-        sizes[owner] = sum(part.nbytes for part in parts)
-    expected = group.counts(sizes)
-    sent = {owner: np.empty(sizes[owner], np.uint8) for owner in questions}
-    received = {rank: np.empty(count, np.uint8) for rank, count in enumerate(expected.tolist()) if count}
-    for owner, parts in questions.items():
-        pack(sent[owner], parts)
-    group.exchange(sent, received)
-    found: dict[tuple[int, int, int], list[Overlap]] = {}
-    with trouble:
-        places = dict.fromkeys(received, 0)
-        for array, piece in mine:
-            if held[array].known:
-                continue
-            for rank, source in received.items():
-                wanted: list[Overlap] = []
-                first = 0
-                for box in plans[array].boxes(piece):
-                    rows, places[rank] = read_rows(source, places[rank])
-                    inner = box.shape[1:]
-                    if len(rows):
-                        inside: tuple[Selector, ...] = (rows, *(slice(0, extent) for extent in inner))
-                        wanted.append((first, box.shape, inside, (len(rows), *inner)))
-                    first += box.size
-                found[rank, array, piece] = wanted
-    return found

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from .assembly import Assembly
+from .assembly import Listed, put_own, put_sent
 from .drivers import Output
-from .exchange import entries, pack, rows_header
+from .exchange import Exchange, tell_rows
 from .group import Group
 from .held import Held, cuts
 from .manifest import Manifest, digest
-from .parts import cut
-from .plan import ArrayPlan, Rounds, plan, rounds
+from .plan import SMALL, ArrayPlan, plan
 from .trouble import Trouble
 
 Bytes = npt.NDArray[np.uint8]
-SMALL = 256 << 10
-"""Pieces of less bytes are written from where they are."""
 
 
 def save_pieces(
@@ -40,13 +38,7 @@ def save_pieces(
     plans = plan([each.moved for each in held], group.size)
     digests = np.zeros(manifest.pieces, np.uint64)
     first = [entry.first for entry in manifest.arrays]
-    schedule = rounds(plans, group.size)
-    for number in range(len(schedule)):
-        for array, piece, data in _gather_round(group, held, plans, schedule, number, output, trouble):
-            with trouble:
-                if output is not None:
-                    digests[first[array] + piece] = digest(data)
-                    output.write(array, piece * plans[array].per_piece * plans[array].itemsize, data, later=True)
+    _Gathering(Exchange(group, held, plans), output, digests, first, trouble).run()
     with trouble:
         for array, (each, its) in enumerate(zip(held, plans, strict=True)):
             if output is None:
@@ -70,60 +62,110 @@ def _own_piece(each: Held, its: ArrayPlan, piece: int, output: Output) -> Bytes:
     if memory is not None:
         data[:] = memory
         return data
-    assembly = Assembly(each, its, piece, data)
-    assembly.add_own()
-    assembly.check()
+    if each.partial:
+        data[:] = 0
+    put_own(each, its, piece, data)
+    if not each.known:
+        listed = Listed(each, its, piece, data)
+        listed.note_own()
+        listed.check()
     return data
 
 
-def _gather_round(
-    group: Group,
-    held: Sequence[Held],
-    plans: Sequence[ArrayPlan],
-    schedule: Rounds,
-    number: int,
-    output: Output | None,
-    trouble: Trouble,
-) -> list[tuple[int, int, Bytes]]:
-    outgoing: dict[int, list[npt.NDArray[Any]]] = {}
-    mine, candidates = entries(held, schedule, number, group.rank)
-    with trouble:
-        for array, piece, owner in candidates:
-            if owner == group.rank:
-                continue
-            each, its = held[array], plans[array]
-            sources = outgoing.setdefault(owner, [])
-            if each.known:
-                sources.extend(each.take(index, o) for _, _, index, o in cuts(its, piece, each.parts(each.rank)))
-                continue
-            (part,) = each.parts(each.rank)
-            for box in its.boxes(piece):
-                overlap = cut(part, box)
-                sources.extend(rows_header(overlap))
-                if overlap is not None:
-                    sources.append(each.take(0, overlap))
-    sizes = np.zeros(group.size, np.int64)
-    for owner, sources in outgoing.items():
-        sizes[owner] = sum(source.nbytes for source in sources)
-    expected = group.counts(sizes)
-    sent = {owner: np.empty(sizes[owner], np.uint8) for owner in outgoing if sizes[owner]}
-    received = {rank: np.empty(count, np.uint8) for rank, count in enumerate(expected.tolist()) if count}
-    with trouble:
-        for owner, data in sent.items():
-            pack(data, outgoing[owner])
-    group.exchange(sent, received)
-    found: list[tuple[int, int, Bytes]] = []
-    with trouble:
-        places = dict.fromkeys(received, 0)
-        for array, piece in mine:
-            each, its = held[array], plans[array]
-            lo, hi = its.span(piece)
-            size = (hi - lo) * its.itemsize
-            data = output.take(size) if output is not None else np.empty(size, np.uint8)
-            assembly = Assembly(each, its, piece, data)
-            assembly.add_own()
-            for rank, source in received.items():
-                places[rank] = assembly.add(rank, source, places[rank])
-            assembly.check()
-            found.append((array, piece, data))
-    return found
+class _Gathering:
+    """The rounds of a save. While one is put together, the one before is digested and written by its owners."""
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        output: Output | None,
+        digests: npt.NDArray[np.uint64],
+        first: Sequence[int],
+        trouble: Trouble,
+    ) -> None:
+        self._exchange, self._output, self._trouble = exchange, output, trouble
+        self._held, self._plans, self._rank = exchange.held, exchange.plans, exchange.group.rank
+        self._digests, self._first = digests, first
+        self._writes: deque[list[Callable[[], None]]] = deque()
+
+    def run(self) -> None:
+        """Collective."""
+        for number in range(len(self._exchange)):
+            with self._trouble:
+                self._open(number)
+            # Now the memory of this round is free on every rank, and the round before is put together.
+            self._exchange.meet()
+            if number:
+                self._write(number - 1)
+            self._put(number)
+            if self._exchange.sends or self._exchange.unknown(number):
+                self._send(number)
+        if len(self._exchange):
+            self._exchange.meet()
+            self._write(len(self._exchange) - 1)
+        for writes in self._writes:
+            self._wait(writes)
+
+    def _open(self, number: int) -> None:
+        # The round before this one is not written yet; those that had this memory are to be done.
+        while len(self._writes) > max(self._exchange.slots - 2, 0):
+            self._wait(self._writes.popleft())
+        for entry in self._exchange.mine(number):
+            if self._held[entry.array].partial:
+                self._exchange.memory(number, entry)[:] = 0
+
+    def _wait(self, writes: Sequence[Callable[[], None]]) -> None:
+        for wait in writes:
+            with self._trouble:
+                wait()
+
+    def _put(self, number: int) -> None:
+        with self._trouble:
+            for entry in self._exchange.touched(number):
+                if self._exchange.sees(entry.owner):
+                    data = self._exchange.memory(number, entry)
+                    put_own(self._held[entry.array], self._plans[entry.array], entry.piece, data)
+
+    def _send(self, number: int) -> None:
+        """Send to owners what they don't see, and which rows of index lists this rank holds."""
+        exchange, held, plans = self._exchange, self._held, self._plans
+        outgoing: dict[int, list[npt.NDArray[Any]]] = {}
+        with self._trouble:
+            for array, piece, owner, _ in exchange.touched(number):
+                each, its, seen = held[array], plans[array], exchange.sees(owner)
+                if owner == self._rank or (each.known and seen):
+                    continue
+                sources = outgoing.setdefault(owner, [])
+                if each.known:
+                    sources.extend(each.take(index, o) for _, _, index, o in cuts(its, piece, each.parts(each.rank)))
+                else:
+                    sources.extend(tell_rows(each, its, piece, data=not seen))
+        received = exchange.send("pieces", outgoing)
+        with self._trouble:
+            places = dict.fromkeys(received, 0)
+            for entry in exchange.mine(number):
+                each, its, piece = held[entry.array], plans[entry.array], entry.piece
+                data = exchange.memory(number, entry)
+                listed = None if each.known else Listed(each, its, piece, data)
+                if listed is not None:
+                    listed.note_own()
+                for rank, source in received.items():
+                    if listed is not None:
+                        places[rank] = listed.note(source, places[rank], data=not exchange.sees(rank))
+                    elif not exchange.sees(rank):
+                        places[rank] = put_sent(each, its, piece, data, rank, source, places[rank])
+                if listed is not None:
+                    listed.check()
+
+    def _write(self, number: int) -> None:
+        writes: list[Callable[[], None]] = []
+        self._writes.append(writes)
+        with self._trouble:
+            for entry in self._exchange.mine(number):
+                if self._output is None:
+                    break
+                its = self._plans[entry.array]
+                data = self._exchange.memory(number, entry)
+                self._digests[self._first[entry.array] + entry.piece] = digest(data)
+                begin = entry.piece * its.per_piece * its.itemsize
+                writes.append(self._output.write_later(entry.array, begin, data))

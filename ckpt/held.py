@@ -90,9 +90,9 @@ class Held:
         return not isinstance(self.layout, Indices)
 
     @property
-    def covers(self) -> bool:
-        """Whether the layout alone says that each element is held by one rank, or by all."""
-        return not isinstance(self.layout, Indices) and not (isinstance(self.layout, Boxes) and self.layout.partial)
+    def partial(self) -> bool:
+        """Whether elements may be held by no rank."""
+        return isinstance(self.layout, Boxes) and self.layout.partial
 
     @property
     def bytes(self) -> int:

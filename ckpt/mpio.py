@@ -6,6 +6,7 @@ buffering to gather, and no rank can keep the others waiting. Opening and closin
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,10 @@ from .plan import window
 
 Bytes = npt.NDArray[np.uint8]
 _TRANSFER = 512 << 20
+
+
+def _nothing() -> None:
+    """What is left to wait for."""
 
 
 class _Done:
@@ -51,9 +56,13 @@ class MpioFile:
     def take(self, size: int) -> Bytes:
         return np.empty(size, np.uint8)
 
-    def write(self, array: int, begin: int, data: Bytes, *, later: bool = False) -> None:
+    def write(self, array: int, begin: int, data: Bytes) -> None:
         for dataset, kind, memory, place, part in self._transfers(array, begin, data):
             dataset.write(memory, place, part, mtype=kind)
+
+    def write_later(self, array: int, begin: int, data: Bytes) -> Callable[[], None]:
+        self.write(array, begin, data)
+        return _nothing
 
     def start(self, array: int, begin: int, into: Bytes) -> _Done:
         for dataset, kind, memory, place, part in self._transfers(array, begin, into):

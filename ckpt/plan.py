@@ -9,9 +9,10 @@ a piece on several ranks, these exchange them with the owner.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,8 +23,11 @@ PIECE = 4 << 20
 """Size of a piece, in bytes; elements are never cut, so that pieces of huge elements are larger."""
 BLOCK = 4096
 """Arrays of at least this size begin at a multiple of it in the file, so that pieces can be written unbuffered."""
-ROUND = 16 << 20
+ROUND = 8 << 20
 """How much a rank puts together in one round of exchange, in bytes."""
+SMALL = 256 << 10
+"""Pieces of less bytes are written from where they are, and need not stand at a multiple of `BLOCK` in memory."""
+_LINE = 64
 
 Ints = npt.NDArray[np.int64]
 
@@ -192,19 +196,45 @@ def _owners(each: Moved, count: int, before: int | None, total: int, ranks: int)
     return owners, (lo < bounds[owners]) | (hi > bounds[owners + 1])
 
 
+class Entry(NamedTuple):
+    """A piece in a round: of which array, whose, and where its owner puts it together, in bytes of its slot."""
+
+    array: int
+    piece: int
+    owner: int
+    place: int
+
+
 @dataclass(frozen=True, eq=False)
 class Rounds:
-    """The mixed pieces of all arrays, sorted by round; entry ``i`` is piece ``piece[i]`` of array ``array[i]``."""
+    """The mixed pieces of all arrays, sorted by round; number ``i`` is piece ``piece[i]`` of array ``array[i]``.
+
+    ``slot`` is how many bytes an owner needs for its pieces of a round.
+    """
 
     array: Ints
     piece: Ints
     owner: Ints
     lo: Ints
     hi: Ints
+    place: Ints
     starts: Ints
+    slot: int
 
     def __len__(self) -> int:
         return len(self.starts) - 1
+
+    def entries(self, number: int, chosen: Callable[[Ints, Ints, Ints, Ints], npt.NDArray[np.bool_]]) -> list[Entry]:
+        """Return the pieces of a round that are chosen by arrays, owners and ranges of elements."""
+        here = slice(self.starts[number], self.starts[number + 1])
+        which = chosen(self.array[here], self.owner[here], self.lo[here], self.hi[here])
+        columns = (each[here][which].tolist() for each in (self.array, self.piece, self.owner, self.place))
+        return [Entry(*each) for each in zip(*columns, strict=True)]
+
+    def arrays(self, number: int) -> Ints:
+        """Return the arrays that a round has pieces of."""
+        found: Ints = np.unique(self.array[self.starts[number] : self.starts[number + 1]])
+        return found
 
 
 def rounds(plans: Sequence[ArrayPlan], ranks: int) -> Rounds:
@@ -219,22 +249,29 @@ def rounds(plans: Sequence[ArrayPlan], ranks: int) -> Rounds:
     hi = np.concatenate([none, *(np.minimum((which + 1) * each.per_piece, each.size) for each, which in here)])
     itemsize = np.array([each.itemsize for each in plans], np.int64)
     size = (hi - lo) * itemsize[array]
-    number = np.zeros(len(piece), np.int64)
+    number, place = np.zeros((2, len(piece)), np.int64)
+    slot = 0
     for rank in range(ranks):
         mine = np.flatnonzero(owner == rank)
-        number[mine] = _round_numbers(size[mine])
+        number[mine], place[mine], needed = _arrange(size[mine])
+        slot = max(slot, needed)
     order = np.lexsort((np.arange(len(piece)), owner, number))
     count = int(number.max()) + 1 if len(piece) else 0
-    starts = np.searchsorted(number[order], np.arange(count + 1))
-    return Rounds(array[order], piece[order], owner[order], lo[order], hi[order], starts.astype(np.int64))
+    starts = np.searchsorted(number[order], np.arange(count + 1)).astype(np.int64)
+    slot = -(-slot // BLOCK) * BLOCK
+    return Rounds(array[order], piece[order], owner[order], lo[order], hi[order], place[order], starts, slot)
 
 
-def _round_numbers(sizes: Ints) -> Ints:
-    number = np.zeros(len(sizes), np.int64)
-    current = filled = 0
-    for place, size in enumerate(sizes.tolist()):
+def _arrange(sizes: Ints) -> tuple[Ints, Ints, int]:
+    """Return the round of each piece, its place in the owner's slot, and the size of the slot."""
+    number, place = np.zeros((2, len(sizes)), np.int64)
+    current = filled = end = needed = 0
+    for index, size in enumerate(sizes.tolist()):
         if filled and filled + size > ROUND:
-            current, filled = current + 1, 0
-        filled += size
-        number[place] = current
-    return number
+            current, filled, end = current + 1, 0, 0
+        unit = BLOCK if size >= SMALL else _LINE
+        begin = -(-end // unit) * unit
+        number[index], place[index] = current, begin
+        filled, end = filled + size, begin + size
+        needed = max(needed, end)
+    return number, place, needed

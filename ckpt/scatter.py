@@ -6,18 +6,19 @@ import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from .drivers import Input, Pending
 from .errors import Damaged
-from .exchange import ask_for_rows, entries, overlaps
+from .exchange import Exchange, read_rows, tell_rows
 from .group import Group
 from .held import Held, carrier, cuts
 from .manifest import Manifest
-from .parts import Cut, get
-from .plan import ArrayPlan, Rounds, plan, rounds
+from .parts import Cut, Selector, get
+from .plan import ArrayPlan, plan
 from .reader import describe_damage
 from .trouble import Trouble
 
@@ -73,35 +74,8 @@ def load_pieces(group: Group, which: Sequence[int], held: Sequence[Held], reader
     """
     plans = plan([each.moved for each in held], group.size)
     _load_own(group, which, held, plans, reader)
-    _load_everywhere(group, which, held, plans, reader)
-    schedule = rounds(plans, group.size)
-    reads: Reads = []
-    for number in range(len(schedule)):
-        # The next round is read while this one is exchanged.
-        reads = reads or _start_round(group.rank, which, plans, schedule, number, reader)
-        ahead = _start_round(group.rank, which, plans, schedule, number + 1, reader)
-        _scatter_round(group, held, plans, schedule, number, reads, trouble)
-        reads = ahead
-
-
-Reads = list[tuple[int, int, Bytes, Callable[[], None]]]
-
-
-def _start_round(
-    rank: int, which: Sequence[int], plans: Sequence[ArrayPlan], schedule: Rounds, number: int, reader: Reader
-) -> Reads:
-    """Begin to read the pieces that this rank owns in a round; nothing after the last one."""
-    if number >= len(schedule):
-        return []
-    reads: Reads = []
-    here = slice(schedule.starts[number], schedule.starts[number + 1])
-    mine = schedule.owner[here] == rank
-    for array, piece in zip(schedule.array[here][mine].tolist(), schedule.piece[here][mine].tolist(), strict=True):
-        its = plans[array]
-        lo, hi = its.span(piece)
-        data = np.empty((hi - lo) * its.itemsize, np.uint8)
-        reads.append((array, piece, data, reader.start(which[array], its, piece, data)))
-    return reads
+    _load_everywhere(group, held, plans)
+    _Scattering(Exchange(group, held, plans), which, reader, trouble).run()
 
 
 def _load_own(
@@ -136,9 +110,7 @@ def _deliver(data: Bytes, each: Held, its: ArrayPlan, piece: int) -> None:
         each.fill_from(index, overlap, box)
 
 
-def _load_everywhere(
-    group: Group, which: Sequence[int], held: Sequence[Held], plans: Sequence[ArrayPlan], reader: Reader
-) -> None:
+def _load_everywhere(group: Group, held: Sequence[Held], plans: Sequence[ArrayPlan]) -> None:
     if group.size == 1:
         return
     for each, its in zip(held, plans, strict=True):
@@ -149,53 +121,116 @@ def _load_everywhere(
                 group.bcast_into(memory, owner)
 
 
-def _scatter_round(
-    group: Group,
-    held: Sequence[Held],
-    plans: Sequence[ArrayPlan],
-    schedule: Rounds,
-    number: int,
-    reads: Reads,
-    trouble: Trouble,
-) -> None:
-    mine, candidates = entries(held, schedule, number, group.rank)
-    asked = ask_for_rows(group, held, plans, mine, candidates, trouble)
-    incoming: dict[int, list[tuple[Held, int, Cut]]] = {}
-    with trouble:
-        for array, piece, owner in candidates:
-            if owner != group.rank:
-                each = held[array]
-                for _, _, index, overlap in cuts(plans[array], piece, each.parts(each.rank)):
-                    incoming.setdefault(owner, []).append((each, index, overlap))
-    sizes = np.zeros(group.size, np.int64)
-    for owner, targets in incoming.items():
-        sizes[owner] = sum(overlap.size * each.itemsize for each, _, overlap in targets)
-    wanted = group.counts(sizes)
-    sent = {rank: np.empty(count, np.uint8) for rank, count in enumerate(wanted.tolist()) if count}
-    received = {owner: np.empty(sizes[owner], np.uint8) for owner in incoming}
-    places = dict.fromkeys(sent, 0)
-    for array, piece, data, finish in reads:
-        finish()
-        with trouble:
-            each, its = held[array], plans[array]
-            _deliver(data, each, its, piece)
-            elements = data.view(carrier(its.itemsize))
-            for rank, target in sent.items():
-                found = asked[rank, array, piece] if not each.known else overlaps(its, piece, each, rank)
-                for first, shape, inside, extent in found:
-                    box = elements[first : first + math.prod(shape)].reshape(shape)
-                    begin = places[rank]
-                    places[rank] = end = begin + math.prod(extent) * its.itemsize
-                    get(box, inside, target[begin:end].view(elements.dtype).reshape(extent))
-    group.exchange(sent, received)
-    with trouble:
-        for owner, targets in incoming.items():
-            _unpack(received[owner], targets)
+Overlap = tuple[int, tuple[int, ...], tuple[Selector, ...], tuple[int, ...]]
+"""First element of a box in a piece, shape of the box, what is wanted of it, and the shape of that."""
+Asked = dict[tuple[int, int, int], list[Overlap]]
 
 
-def _unpack(source: Bytes, targets: Sequence[tuple[Held, int, Cut]]) -> None:
-    begin = 0
-    for each, index, overlap in targets:
-        end = begin + overlap.size * each.itemsize
-        each.fill(index, overlap, source[begin:end].view(carrier(each.itemsize)).reshape(overlap.shape))
-        begin = end
+class _Scattering:
+    """The rounds of a load. While one is exchanged, the next one is read."""
+
+    def __init__(self, exchange: Exchange, which: Sequence[int], reader: Reader, trouble: Trouble) -> None:
+        self._exchange, self._which, self._reader, self._trouble = exchange, which, reader, trouble
+        self._held, self._plans, self._rank = exchange.held, exchange.plans, exchange.group.rank
+
+    def run(self) -> None:
+        """Collective."""
+        exchange = self._exchange
+        reads = self._start(0)
+        for number in range(len(exchange)):
+            # What the next round is read into, all ranks have done with: they have met since.
+            ahead = self._start(number + 1)
+            for finish in reads:
+                finish()
+            if exchange.sends:
+                self._send(number)
+            exchange.meet()
+            with self._trouble:
+                for entry in exchange.touched(number):
+                    if exchange.sees(entry.owner):
+                        data = exchange.memory(number, entry)
+                        _deliver(data, self._held[entry.array], self._plans[entry.array], entry.piece)
+            reads = ahead
+
+    def _start(self, number: int) -> list[Callable[[], None]]:
+        """Begin to read the pieces that this rank owns in a round; nothing after the last one."""
+        if number >= len(self._exchange):
+            return []
+        return [
+            self._reader.start(
+                self._which[entry.array],
+                self._plans[entry.array],
+                entry.piece,
+                self._exchange.memory(number, entry),
+            )
+            for entry in self._exchange.mine(number)
+        ]
+
+    def _send(self, number: int) -> None:
+        """Send what ranks want of pieces that they don't see."""
+        exchange, held, plans = self._exchange, self._held, self._plans
+        asked = self._ask(number) if exchange.unknown(number) else {}
+        targets: dict[int, list[tuple[Held, int, Cut]]] = {}
+        with self._trouble:
+            for array, piece, owner, _ in exchange.touched(number):
+                if not exchange.sees(owner):
+                    each = held[array]
+                    for _, _, index, overlap in cuts(plans[array], piece, each.parts(each.rank)):
+                        targets.setdefault(owner, []).append((each, index, overlap))
+        sizes = {owner: sum(o.size * each.itemsize for each, _, o in its) for owner, its in targets.items()}
+        sent = exchange.buffers("data out", exchange.expect(sizes))
+        received = exchange.buffers("data in", sizes)
+        with self._trouble:
+            places = dict.fromkeys(sent, 0)
+            for entry in exchange.mine(number):
+                each, its = held[entry.array], plans[entry.array]
+                elements = exchange.memory(number, entry).view(carrier(its.itemsize))
+                for rank, target in sent.items():
+                    wish = (rank, entry.array, entry.piece)
+                    found = _overlaps(its, entry.piece, each, rank) if each.known else asked[wish]
+                    for first, shape, inside, extent in found:
+                        begin = places[rank]
+                        places[rank] = end = begin + math.prod(extent) * its.itemsize
+                        box = elements[first : first + math.prod(shape)].reshape(shape)
+                        get(box, inside, target[begin:end].view(elements.dtype).reshape(extent))
+        exchange.group.exchange(sent, received)
+        with self._trouble:
+            for owner, wanted in targets.items():
+                begin = 0
+                for each, index, overlap in wanted:
+                    end = begin + overlap.size * each.itemsize
+                    part = received[owner][begin:end].view(carrier(each.itemsize)).reshape(overlap.shape)
+                    each.fill(index, overlap, part)
+                    begin = end
+
+    def _ask(self, number: int) -> Asked:
+        """Tell owners which rows this rank wants of pieces that it does not see; return what others want."""
+        exchange, held, plans = self._exchange, self._held, self._plans
+        questions: dict[int, list[npt.NDArray[Any]]] = {}
+        with self._trouble:
+            for array, piece, owner, _ in exchange.touched(number):
+                if not exchange.sees(owner) and not held[array].known:
+                    questions.setdefault(owner, []).extend(tell_rows(held[array], plans[array], piece, data=False))
+        received = exchange.send("rows", questions)
+        asked: Asked = {}
+        with self._trouble:
+            places = dict.fromkeys(received, 0)
+            for array, piece, *_ in exchange.mine(number):
+                if held[array].known:
+                    continue
+                for rank, source in received.items():
+                    wanted = asked[rank, array, piece] = []
+                    first = 0
+                    for box in plans[array].boxes(piece):
+                        rows, places[rank] = read_rows(source, places[rank])
+                        inner = box.shape[1:]
+                        if len(rows):
+                            inside: tuple[Selector, ...] = (rows, *(slice(0, extent) for extent in inner))
+                            wanted.append((first, box.shape, inside, (len(rows), *inner)))
+                        first += box.size
+        return asked
+
+
+def _overlaps(its: ArrayPlan, piece: int, each: Held, rank: int) -> list[Overlap]:
+    found = cuts(its, piece, each.parts(rank))
+    return [(first, shape, overlap.inside, overlap.shape) for first, shape, _, overlap in found]

@@ -20,10 +20,12 @@ def test_all_pairs_both_drivers(on_ranks, tmp_path: Path) -> None:
         pytest.skip("h5py has no MPI here: the driver direct was tested alone")
 
 
-def test_irregular_layouts(on_ranks, tmp_path: Path) -> None:
-    """Block-cyclic, boxes, counts and index lists, each into each of the others."""
-    out = json.loads(on_ranks(4, "layouts.py", tmp_path, "direct", timeout=120).stdout)
+@pytest.mark.parametrize("nodes", [0, 1, 2])
+def test_irregular_layouts(on_ranks, tmp_path: Path, nodes: int) -> None:
+    """Block-cyclic, boxes, counts and index lists, each into each of the others; in shared memory and by messages."""
+    out = json.loads(on_ranks(4, "layouts.py", tmp_path, "direct", nodes, timeout=120).stdout)
     assert out["arrays"] > 500
+    assert out["leftovers"] == []
 
 
 def test_ragged_rows_particles_and_per_rank_state(on_ranks, tmp_path: Path) -> None:

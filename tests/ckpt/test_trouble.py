@@ -16,7 +16,7 @@ def test_every_rank_gets_the_same_exception(on_ranks, tmp_path: Path) -> None:
     assert json.loads(out)["cases"] >= 35
 
 
-@pytest.mark.parametrize("moment", ["agree", "counts", "gather"])
+@pytest.mark.parametrize("moment", ["agree", "barrier", "counts", "gather"])
 def test_a_rank_that_hangs_ends_all(on_ranks, tmp_path: Path, moment: str) -> None:
     begin = time.monotonic()
     found = on_ranks(3, "lost.py", tmp_path, "sleep", 1, moment, check=False)
@@ -27,10 +27,10 @@ def test_a_rank_that_hangs_ends_all(on_ranks, tmp_path: Path, moment: str) -> No
     assert loaded is not None and loaded.step == 1
 
 
-@pytest.mark.parametrize("rank", [0, 2])
-def test_a_rank_that_dies_ends_all(on_ranks, tmp_path: Path, rank: int) -> None:
+@pytest.mark.parametrize(("rank", "moment"), [(0, "exchange"), (2, "barrier")])
+def test_a_rank_that_dies_ends_all(on_ranks, tmp_path: Path, rank: int, moment: str) -> None:
     begin = time.monotonic()
-    found = on_ranks(3, "lost.py", tmp_path, "kill", rank, "exchange", check=False)
+    found = on_ranks(3, "lost.py", tmp_path, "kill", rank, moment, check=False)
     assert found.returncode != 0 and "going" in found.stdout
     assert time.monotonic() - begin < 25
     loaded = Store(tmp_path).load_newest()

@@ -1,12 +1,14 @@
 """Block-cyclic, irregular and indexed arrays: saved on N ranks, loaded on M in every layout; in one start of MPI.
 
-Arguments: folder, drivers (comma-separated). Prints a JSON line with what was covered.
+Arguments: folder, drivers (comma-separated), how many nodes the ranks are to take themselves to be on, 0 for a node
+without a folder for shared memory. Prints a JSON line with what was covered.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +28,13 @@ from dmr.ckpt import (
     Replicated,
     Store,
     plan,
+    shared,
 )
 from dmr.ckpt.held import local_shape
 
+# Small pieces and rounds, so that small arrays have many.
 plan.PIECE = 4096
+plan.ROUND = 2 * 4096
 WORLD = MPI.COMM_WORLD
 SHAPE = (37, 110)
 WHOLE = np.random.default_rng(1).random(SHAPE)
@@ -96,7 +101,12 @@ def local(whole: np.ndarray, layout: Any, ranks: int, rank: int) -> np.ndarray:
 
 
 def main() -> None:
-    folder, drivers = Path(sys.argv[1]), sys.argv[2].split(",")
+    folder, drivers, nodes = Path(sys.argv[1]), sys.argv[2].split(","), int(sys.argv[3])
+    if nodes:
+        shared._node = lambda comm: comm.Split(comm.rank % nodes)
+    else:
+        shared.FOLDER = folder / "nothing"
+    began = time.time()
     checked = 0
     for writers in range(1, WORLD.size + 1):
         writing = WORLD.Split(0 if WORLD.rank < writers else MPI.UNDEFINED, WORLD.rank)
@@ -121,8 +131,10 @@ def main() -> None:
                 reading.Free()
             WORLD.Barrier()
     refusals(folder / "refused")
+    made = [path for path in shared.FOLDER.glob("dmr-" + "?" * 32) if path.is_file()]
+    leftovers = [str(path) for path in made if path.stat().st_mtime > began]
     if WORLD.rank == 0:
-        print(json.dumps({"arrays": checked, "drivers": drivers}))
+        print(json.dumps({"arrays": checked, "drivers": drivers, "leftovers": leftovers}))
 
 
 def load(folder: Path, driver: str, comm: MPI.Comm) -> int:
@@ -187,7 +199,9 @@ def refusals(folder: Path) -> None:
             assert text in told and "array 'u'" in told, (text, told)
             assert len(set(WORLD.allgather(told))) == 1
         assert store.list() == []
+        (box,) = Block().boxes(SHAPE, size)[rank]
         partial = Boxes(((half,), *(() for _ in range(size - 1))), partial=True)
+        store.save(0, {"u": ArrayItem(WHOLE[box.slices], Block(), SHAPE)})
         store.save(1, {"u": ArrayItem(WHOLE[half.slices].ravel() if rank == 0 else np.zeros(0), partial, SHAPE)})
         whole = store.load_newest().array("u", Replicated())
         assert (whole[half.slices] == WHOLE[half.slices]).all() and (whole[20:] == 0).all()

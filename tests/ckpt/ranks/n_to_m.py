@@ -17,6 +17,7 @@ from dmr.ckpt import ArrayItem, Block, Layout, Replicated, RngItem, Store, Value
 
 # Small pieces, so that small arrays have many, and boundaries between ranks fall inside of them.
 plan.PIECE = 4096
+plan.ROUND = 3 * 4096
 
 WORLD = MPI.COMM_WORLD
 STRUCT = np.dtype([("a", "<i2"), ("b", ">f8", (3,)), ("c", "S3")], align=True)
