@@ -280,7 +280,9 @@ class Changes:
         if current is not None and current.nodes == (wish.nodes, wish.nodes):
             return
         if not self._change(app, wish.nodes, self._wish_by, f"asked for by {self._wish_by}"):
-            self.answer("refused", "the scheduler does not take the job now; see the launcher's log")
+            refused = self.account.clock() < self.successors.refused_until
+            why = self.successors.refusal if refused else "see the launcher's log"
+            self.answer("refused", f"the scheduler does not take the job now: {why}")
 
     def answer(self, state: str, text: str) -> None:
         """Answer the user's wish that is being served, if any."""

@@ -8,7 +8,8 @@ status  meaning
 2       the command line was not understood, or asks for what can't be
 75      not finished, and nothing follows by itself: the time is up and no successor could be submitted, or this job
         could not be cancelled after a handover; ``dmr resume`` continues it
-76      another launcher has taken over the run
+76      another launcher has taken over the run; where that is another job for certain, a batch job is cancelled, as
+        after a handover (not with ``--after-handover exit``), so that its script does not go on with an unfinished run
 130     stopped by Ctrl-C
 143     stopped by SIGTERM (scancel)
 other   the program's own, when it never spoke the protocol or failed in a way that a restart would repeat

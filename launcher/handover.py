@@ -72,7 +72,9 @@ class Successors:
         self.record, self._clock = record, clock
         self.current: Successor | None = None
         self.refused_until = 0.0
-        """No submission before that: the scheduler said no."""
+        """No submission before that: the scheduler said no, or what it took was cancelled."""
+        self.refusal = ""
+        """Why."""
         self._refusals = 0
         self._to_cancel: list[str | Successor] = []
         self._next_look = self._listed = 0.0
@@ -108,7 +110,7 @@ class Successors:
         try:
             successor.job = self.engine.submit(Submission(number, token, name, nodes, environment, after, limit=limit))
         except SubmitRefused as error:
-            self._back_off()
+            self._back_off(str(error))
             self._drop(f"refused: {error}")
             self.console.warn(f"a job with {_span(nodes)} nodes was refused, going on as it is: {error}")
             return False
@@ -117,7 +119,7 @@ class Successors:
             self.console.warn(f"no answer to the submission of {_span(nodes)} nodes; looking for it: {error}")
             return True
         except EngineError as error:
-            self.refused_until = self._clock() + 300.0
+            self._back_off(str(error))
             self._drop(f"could not be submitted: {error}")
             self.console.warn(f"could not submit a job with {_span(nodes)} nodes, going on as it is: {error}")
             return False
@@ -185,8 +187,9 @@ class Successors:
             info = self.engine.job(successor.job)
             if info.state == "ended" and not self.arrived():
                 self.console.say(f"the successor, job {successor.job}, is gone without a start: going on as it is")
-                self._drop(f"ended before it took over: {info.reason or 'cancelled'}")
-                self._back_off()  # who cancelled it does not want the next one at once
+                reason = f"ended before it took over: {info.reason or 'cancelled'}"
+                self._drop(reason)
+                self._back_off(reason)  # who cancelled it does not want the next one at once
             return
         if job.state != "pending":
             return
@@ -223,14 +226,15 @@ class Successors:
     def give_up(self, reason: str) -> None:
         """Cancel the successor, and submit no other one for a while."""
         self.cancel(reason)
-        self._back_off()
+        self._back_off(reason)
 
     def forget(self) -> None:
         """Take note that the successor has taken over, or never will."""
         self.current = None
 
-    def _back_off(self) -> None:
+    def _back_off(self, why: str) -> None:
         self._refusals += 1
+        self.refusal = why
         self.refused_until = self._clock() + min(3600.0, 300.0 * 2 ** (self._refusals - 1))
 
     def _drop(self, reason: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .history import FINAL, History, read_history
 from .identity import lives
@@ -52,6 +52,18 @@ class RunStatus:
 def events_without_decisions(run: RunDir) -> History:
     """Return the history; decisions, the longest lines by far, are left out."""
     return read_history(run.events(skip=("decided",)))
+
+
+def history_now(run: RunDir) -> History:
+    """Return the history, with the step that the generation which runs has come to."""
+    found, progress = events_without_decisions(run), run.read_progress()
+    last = found.last
+    if last is None or last.end is not None or progress is None:
+        return found
+    if (progress.generation, progress.token) != (last.number, last.token) or progress.state == "starting":
+        return found
+    now = replace(last, step=progress.step, seconds_per_step=last.seconds_per_step or progress.seconds_per_step)
+    return replace(found, generations=(*found.generations[:-1], now))
 
 
 def read_status(run: RunDir, now: float | None = None) -> RunStatus:

@@ -21,7 +21,9 @@ from .engine import Allocation, Engine
 from .handover import Successors
 from .hooks import reached
 from .interrupts import Interrupts
+from .leave import leave_job
 from .options import RunOptions
+from .owner import owner_of
 from .place import Place
 from .plan import Plan
 from .requests import Requests, UserRequest
@@ -90,10 +92,22 @@ class Supervisor:
                 return status
             except Fenced:
                 self.console.warn("another launcher has taken over the run: this one ends")
-                return exits.FENCED
+                return self._leave_fenced()
             finally:
                 if self.app is not None:
                     self.app.kill("the launcher ends")
+
+    def _leave_fenced(self) -> int:
+        """End the ranks; and end this job, as after a handover, where the run goes on in another one for certain."""
+        if self.app is not None:
+            self.app.kill("another launcher has taken over")
+        owner, job = owner_of(self.run_dir), self.place.job
+        elsewhere = owner is not None and (owner.queued or owner.job not in (None, job))
+        if job is None or not elsewhere or self.options.after_handover == "exit":
+            return exits.FENCED
+        self.console.say(f"{owner.describe() if owner else 'another job'} has the run now; this job is cancelled")
+        left = leave_job(self.engine, job, "cancel", self.console, self.interrupts)
+        return exits.FENCED if left == exits.UNFINISHED else left
 
     def _learn(self) -> None:
         """Let the next run of the program know what this one taught, if it has ended and nobody is in a hurry."""

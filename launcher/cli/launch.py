@@ -153,6 +153,7 @@ def _fresh(command: tuple[str, ...], given: dict[str, Any], console: Console) ->
     )  # fmt: skip
     if given["app"] is not None:
         options = _foreign(options, given["app"])
+    _check_program(options)
     engine = make_engine(options)
     allocation = engine.allocation()
     name = run_name(command, allocation.job, time.time())
@@ -190,7 +191,21 @@ def _policy(name: str, pairs: tuple[str, ...], dwell: float | None) -> dict[str,
         load_policy(name, options)
     except PolicyError as error:
         fail(str(error), EXIT_USAGE)
+    if name == "deadline" and not options.get("within"):
+        fail("--policy deadline needs its time from the run's begin: --policy-option within=2:00:00", EXIT_USAGE)
     return options
+
+
+def _check_program(options: RunOptions) -> None:
+    from ..program import missing
+
+    if options.app is not None:
+        from ..foreign.load import described
+
+        if described(options.app).start.command:  # it says itself what is run
+            return
+    if (why := missing(options.command, options.folder)) is not None:
+        fail(why, EXIT_USAGE)
 
 
 def _check_mpi(choice: str) -> None:

@@ -103,10 +103,10 @@ def history(run: str, as_json: bool) -> None:
     import dataclasses
 
     from ..begin import find_run
-    from ..status import events_without_decisions
+    from ..status import history_now
 
     run_dir = find_run(run)
-    found = events_without_decisions(run_dir)
+    found = history_now(run_dir)
     if as_json:
         print_json(
             {

@@ -44,7 +44,11 @@ def launch(folder: Path, *args: str, **env: str) -> subprocess.CompletedProcess[
         (["--engine", "slurm", "--", "true"], "not a Slurm allocation"),
         (["--nodes", "1:2"], "COMMAND"),
         (["--nods", "1:2", "--", "true"], "--nods"),
-        (["--local-nodes", "1", "--", "no-such-program-anywhere"], "no-such-program-anywhere"),
+        (["--policy", "deadline", "--", "true"], "within=2:00:00"),
+        (["--policy", "deadline", "--policy-option", "within=", "--", "true"], "within=2:00:00"),
+        (["--local-nodes", "1", "--", "no-such-program-anywhere"], "no program 'no-such-program-anywhere' on PATH"),
+        (["--", "./nowhere.sh"], "no program './nowhere.sh'"),
+        (["--", "python3", "-u", "-W", "error", "nowhere.py", "1"], "no file 'nowhere.py'"),
     ],
 )
 def test_bad_input_is_refused_in_one_line(tmp_path: Path, args: list[str], words: str) -> None:
@@ -54,6 +58,7 @@ def test_bad_input_is_refused_in_one_line(tmp_path: Path, args: list[str], words
     assert "Traceback" not in answer.stderr
     said = [line for line in answer.stderr.splitlines() if not line.startswith("Try ")]
     assert len([line for line in said if "generation" not in line and "run " not in line]) <= 2, answer.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_run_directory_of_another_program_is_refused(tmp_path: Path) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from dmr.launcher import account as account_module
 from dmr.launcher import exits
+from dmr.launcher import leave as leave_module
 from dmr.launcher import owner as owner_module
 from dmr.launcher.account import Account
 from dmr.launcher.aftermath import Aftermath
@@ -387,6 +389,77 @@ def test_ranks_that_find_out_first_leave_nothing_for_a_launcher_to_decide(
     status = Supervisor(run, options_of(tmp_path), Scheduler(), Console(QUIET)).run(1, "t", "fresh")  # type: ignore[arg-type]
     assert status == exits.FENCED
     assert not any(each["event"] in ("cancelled", "ended") for each in run.events())
+
+
+@pytest.mark.parametrize(
+    ("lease", "cancels"),
+    [
+        (lease_content("s", "8", 0), True),
+        (lease_content("s", None, 0, queued=True), True),
+        (lease_content("s", "7", 1), False),  # this very job, started again: to cancel it would end the run
+        (lease_content("s", None, 0), False),  # by hand, maybe within this job
+    ],
+)
+@pytest.mark.parametrize("after", ["cancel", "exit"])
+def test_a_fenced_launcher_ends_its_job_only_where_the_run_is_in_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lease: dict[str, Any], cancels: bool, after: str
+) -> None:
+    run = RunDir.create(tmp_path / "run", {"run": "r"})
+    assert run.take_lease(1, lease_content("t", "7", 0)) and run.take_lease(2, lease)
+    options = replace(options_of(tmp_path), after_handover=after)
+    engine = Scheduler(jobs={"7": JobInfo("7", "ended")})
+    cancelled: list[str] = []
+    monkeypatch.setattr(Scheduler, "cancel", lambda self, job: cancelled.append(job))
+    monkeypatch.setattr("dmr.launcher.leave.SECONDS_TO_END", 0.0)
+    supervisor = Supervisor(run, options, engine, Console(QUIET))  # type: ignore[arg-type]
+    supervisor.place.allocation = replace(supervisor.place.allocation, job="7")
+    monkeypatch.setattr(Supervisor, "_generations", lambda self, step: self.account.refuse_fence(now=True))
+    assert supervisor.run(1, "t", "fresh") == exits.FENCED
+    assert cancelled == (["7"] if cancels and after == "cancel" else [])
+
+
+class Deaf(Scheduler):
+    """Does not answer a cancellation, as often as told."""
+
+    refuses = 9
+
+    def cancel(self, job: str) -> None:
+        self.updates += 1
+        if self.updates <= self.refuses:
+            raise EngineError("the scancel was ended by what it did")
+
+
+@pytest.mark.parametrize(
+    ("refuses", "info", "status", "tries"),
+    [
+        (9, JobInfo("7", "ended"), exits.UNFINISHED, 1),  # it outlives its job, and nobody is there to end it
+        (9, JobInfo("7", "running"), exits.UNFINISHED, leave_module.TRIES),
+        (9, JobInfo("7", "unknown"), exits.UNFINISHED, leave_module.TRIES),
+        (2, JobInfo("7", "running"), exits.of_signal(15), 3),
+    ],
+)
+def test_a_job_that_can_not_be_cancelled_yet_is_tried_again_while_it_lives(
+    monkeypatch: pytest.MonkeyPatch, refuses: int, info: JobInfo, status: int, tries: int
+) -> None:
+    engine, interrupts = Deaf(jobs={"7": info}), Interrupts()
+    engine.refuses = refuses
+    clock = Clock()
+
+    def sleep(seconds: float) -> None:
+        clock.now += 1.0
+        if engine.updates > refuses:  # Slurm's answer to the scancel that it took
+            interrupts.signal, interrupts.count = 15, 1
+
+    monkeypatch.setattr(leave_module, "time", SimpleNamespace(monotonic=clock, sleep=sleep))
+    assert leave_module.leave_job(engine, "7", "cancel", Console(QUIET), interrupts) == status  # type: ignore[arg-type]
+    assert engine.updates == tries
+
+
+def test_a_launcher_that_is_to_exit_cancels_nothing() -> None:
+    engine = Deaf()
+    assert leave_module.leave_job(engine, "7", "exit", Console(QUIET), Interrupts()) == exits.FINISHED  # type: ignore[arg-type]
+    assert leave_module.leave_job(engine, None, "cancel", Console(QUIET), Interrupts()) == exits.FINISHED  # type: ignore[arg-type]
+    assert engine.updates == 0
 
 
 def test_ranks_that_never_start_are_not_tried_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

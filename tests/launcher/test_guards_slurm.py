@@ -94,3 +94,15 @@ def test_ranks_of_a_first_generation_that_die_before_mpi_is_up_are_started_again
     assert np.array_equal(slurm.final(), expected_after(20)), out
     assert [each.why for each in slurm.history.generations] == ["not started", "finished"]
     assert slurm.history.crashes == 0 and len({each.job for each in slurm.history.generations}) == 1
+
+
+def test_a_job_whose_run_is_in_another_one_runs_its_script_no_further(slurm: Any) -> None:
+    job = slurm.submit(100000, 0.05, options=("--nodes", "2"), sbatch=("--nodes=2",))
+    slurm.at_step(5)
+    assert slurm.run.take_lease(2, {**slurm.run.read_lease(1), "job": "999999", "token": "other"})
+    slurm.wait(lambda: job not in slurm.queue(), "the end of the job")
+    assert "another launcher has taken over" in slurm.output()
+    assert not (slurm.folder / "post.txt").exists()
+    state = slurm.cluster.run(["scontrol", "show", "job", job]).stdout
+    assert "JobState=CANCELLED" in state
+    assert processes(slurm, "DMR_GENERATION=1") == []

@@ -13,6 +13,7 @@ from dmr.launcher.account import Account
 from dmr.launcher.console import Console
 from dmr.launcher.history import History, read_history
 from dmr.launcher.rundir import Progress, RunDir
+from dmr.launcher.status import history_now
 
 
 def event(time: float, generation: int, name: str, /, **fields: Any) -> dict[str, Any]:
@@ -120,3 +121,18 @@ def test_a_killed_launcher_costs_no_node_hours_until_the_resume(tmp_path: Path) 
     books.open(3, "c")
     assert sum(each["event"] == "lost" for each in run.events()) == 1
     assert read_history([*HANDOVER, event(500, 3, "lost", lost=2, last=400, step=7)]) == read_history(HANDOVER)
+
+
+def test_the_generation_that_runs_shows_the_step_it_has_come_to(tmp_path: Path) -> None:
+    run = RunDir.create(tmp_path / "run", {"run": "r"})
+    run.append(1, "launched", token="a", job=None, nodes=2)
+    assert history_now(run).last.steps is None  # type: ignore[union-attr]
+    run.append(1, "loaded", launch=1.0, load=0.1, step=40)
+    run.write_progress(Progress("r", 1, "a", "running", 0.0, step=52, seconds_per_step=0.5))
+    now = history_now(run).last
+    assert now is not None and (now.steps, now.seconds_per_step, now.end) == (12, 0.5, None)
+    run.write_progress(Progress("r", 1, "another", "running", 0.0, step=99))
+    assert history_now(run).last.steps == 0  # type: ignore[union-attr]
+    run.append(1, "ended", why="stopped", step=60, seconds_per_step=0.25)
+    run.write_progress(Progress("r", 1, "a", "running", 0.0, step=52))
+    assert history_now(run).last.steps == 20  # type: ignore[union-attr]
