@@ -14,6 +14,7 @@ from .errors import (
     Damaged,
     Fenced,
     Mismatch,
+    NotDrained,
     StorageError,
     UnknownVersion,
     Unsupported,
@@ -24,6 +25,7 @@ from .interval import Automatic, EverySeconds, EverySteps, Interval, Moment, dal
 from .irregular import Boxes, Counts
 from .items import ArrayItem, ArraySpec, CheckpointInfo, RngItem, Saved, ValueItem
 from .layout import Block, Layout, Replicated
+from .levels import Level
 from .load import Loaded, describe_difference
 from .reader import CheckpointFile, Problem, open
 from .regroup import ParticlesPart, RaggedPart
@@ -54,9 +56,11 @@ __all__ = [
     "KeepEverySteps",
     "KeepLast",
     "Layout",
+    "Level",
     "Loaded",
     "Mismatch",
     "Moment",
+    "NotDrained",
     "ParticlesItem",
     "ParticlesPart",
     "PerRankItem",

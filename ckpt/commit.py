@@ -155,14 +155,20 @@ class Staging:
         self._check()
         try:
             os.rename(temporary, final)
-        except FileNotFoundError:
+        except FileNotFoundError as error:
             if self.writer is not None:
-                raise Fenced(
-                    f"generation {self.writer.generation} may not commit any more: a later one has taken its staging "
-                    f"folder {self.path} away"
-                ) from None
+                raise self.fenced(error) from None
             raise StorageError(f"the staging folder {self.path} vanished during a save") from None
         sync_folder(final.parent)
+
+    def fenced(self, error: Exception) -> Exception:
+        """Return an error as what it is: a file that vanished under a fenced writer was taken away by a later one."""
+        if self.writer is None or not isinstance(error, FileNotFoundError):
+            return error
+        return Fenced(
+            f"generation {self.writer.generation} may not commit any more: a later one has taken its staging folder "
+            f"{self.path} away"
+        )
 
     @property
     def spare(self) -> Path:
@@ -239,6 +245,20 @@ def sync_file(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def publish(staging: Staging, temporary: Path, final: Path, keep: Retention, recycle: bool) -> None:
+    """Commit a complete, durable file, and remove what is not kept any more.
+
+    Raises
+    ------
+    Fenced
+        When a later generation has taken over.
+    """
+    staging.commit(temporary, final)
+    clear_bad(final)
+    prune(staging.folder, keep, staging if recycle else None)
+    staging.reclaim()
 
 
 def prune(folder: Path, keep: Retention, staging: Staging | None = None) -> list[Path]:

@@ -37,7 +37,11 @@ class StorageError(CheckpointError):
     """The file system refused: disk full, quota, permission, a folder that vanished."""
 
 
+class NotDrained(StorageError):
+    """A checkpoint is whole, but on this node alone: it could not be copied to the shared folder."""
+
+
 KINDS: dict[str, type[CheckpointError]] = {
     kind.__name__: kind
-    for kind in (CheckpointError, Mismatch, Damaged, UnknownVersion, Fenced, Unsupported, StorageError)
+    for kind in (CheckpointError, Mismatch, Damaged, UnknownVersion, Fenced, Unsupported, StorageError, NotDrained)
 }

@@ -48,6 +48,19 @@ class Group:
             self.comm.Free()
             self.comm = None
 
+    def on_one_node(self) -> bool:
+        """Whether all ranks are on the same node. Collective."""
+        if self.size == 1:
+            return True
+        from mpi4py import MPI
+
+        node = self.comm.Split_type(MPI.COMM_TYPE_SHARED)
+        try:
+            alone = node.Get_size() == self.size
+        finally:
+            node.Free()
+        return bool(self.minimum(np.array([alone], np.int64))[0])
+
     def barrier(self) -> None:
         if self.size > 1:
             self.comm.Barrier()

@@ -68,7 +68,7 @@ def lay_out(path: Path, manifest: Manifest) -> tuple[Manifest, Places]:
             os.ftruncate(handle, places.size)
             written = list(_written(image, places.size))
             for begin, end in written:
-                _copy(image, handle, begin, end)
+                copy_bytes(image, handle, begin, end)
             if used:
                 taken = [(each.offset, each.offset + each.bytes) for each in manifest.arrays if each.bytes]
                 for begin, end in _gaps([*written, *taken], places.size):
@@ -142,7 +142,8 @@ def _written(image: int, size: int) -> Iterator[tuple[int, int]]:
         yield begin, min(end, size)
 
 
-def _copy(source: int, target: int, begin: int, end: int) -> None:
+def copy_bytes(source: int, target: int, begin: int, end: int) -> None:
+    """Copy a range of one open file to the same place of another."""
     while begin < end:
         data = memoryview(os.pread(source, min(end - begin, 8 << 20), begin))
         while data:

@@ -72,7 +72,10 @@ class Saved:
 
 @dataclass(frozen=True)
 class CheckpointInfo:
-    """A checkpoint as a listing shows it, judged by its name and size alone; ``bad`` says why it was passed over."""
+    """A checkpoint as a listing shows it, judged by its name and size alone.
+
+    ``bad`` says why it was passed over; ``fast`` is whether it is in the fast folder of this node.
+    """
 
     path: Path
     step: int
@@ -80,3 +83,4 @@ class CheckpointInfo:
     bytes: int
     time: float
     bad: str | None = field(default=None)
+    fast: bool = False

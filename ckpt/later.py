@@ -6,7 +6,8 @@ import copy
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -16,9 +17,19 @@ from .describe import State
 from .errors import Unsupported
 from .groups import AnyItem, ParticlesItem, PerRankItem, RaggedItem
 from .items import ArrayItem, RngItem, Saved, ValueItem
-from .save import SaveJob
+from .watchdog import Watchdog
 
 Array = npt.NDArray[Any]
+
+
+class Job(Protocol):
+    """A save that is to be done."""
+
+    @property
+    def folder(self) -> Path: ...
+    @property
+    def watchdog(self) -> Watchdog: ...
+    def run(self, step: int, items: State, info: Any) -> Saved: ...
 
 
 class Snapshot:
@@ -86,7 +97,7 @@ class Background:
         """Whether a save was started whose outcome nobody has asked for."""
         return self._thread is not None
 
-    def start(self, job: SaveJob, step: int, items: State, info: Any, deadline: float) -> None:
+    def start(self, job: Job, step: int, items: State, info: Any, deadline: float) -> None:
         """Begin a save. The one before has been waited for."""
 
         def run() -> None:

@@ -13,10 +13,10 @@ from typing import Any, Literal
 import numpy as np
 
 from . import h5file
-from .commit import Staging, clear_bad, describe_space, file_name, prune, sync_file
+from .commit import Staging, describe_space, file_name, publish, sync_file
 from .describe import Described, State, describe
 from .drivers import Output, open_output
-from .errors import Fenced, StorageError
+from .errors import StorageError
 from .gather import save_pieces
 from .group import Group
 from .held import Held
@@ -101,7 +101,7 @@ class SaveJob:
                 manifest, places = h5file.lay_out(temporary, manifest)
                 offsets = np.array([each.offset for each in manifest.arrays], np.int64).tobytes()
             except Exception as problem:
-                error = self._fenced(problem)
+                error = self.staging.fenced(problem)
         group.agree_on_root(error, doing)
         found = np.frombuffer(group.bcast(offsets), np.int64).tolist()
         if group.rank:
@@ -119,7 +119,7 @@ class SaveJob:
             if output is not None and trouble.error is None:
                 output.finish()
         if trouble.error is not None:
-            trouble.error = self._fenced(trouble.error)
+            trouble.error = self.staging.fenced(trouble.error)
         try:
             group.agree(trouble.error, doing)
         finally:
@@ -133,7 +133,7 @@ class SaveJob:
             try:
                 size = self._finish(manifest, places, gathered, temporary, final)
             except Exception as problem:
-                error = self._fenced(problem)
+                error = self.staging.fenced(problem)
         group.agree_on_root(error, doing)
         return int.from_bytes(group.bcast(size.to_bytes(8, "little")), "little")
 
@@ -153,18 +153,5 @@ class SaveJob:
         size = temporary.stat().st_size
         if size != places.size:
             raise StorageError(f"{temporary} has {size} bytes where {places.size} were written")
-        self.staging.commit(temporary, final)
-        clear_bad(final)
-        prune(self.folder, self.keep, self.staging if self.recycle else None)
-        self.staging.reclaim()
+        publish(self.staging, temporary, final, self.keep, self.recycle)
         return size
-
-    def _fenced(self, error: Exception) -> Exception:
-        """Return the error as what it is: a file that vanished under a fenced writer was taken away by a later one."""
-        writer = self.staging.writer
-        if writer is None or not isinstance(error, FileNotFoundError):
-            return error
-        return Fenced(
-            f"generation {writer.generation} may not commit any more: a later one has taken its staging folder "
-            f"{self.staging.path} away"
-        )

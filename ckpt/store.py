@@ -10,13 +10,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .commit import Staging, Writer, listing, mark_bad, own_staging
+from .commit import Staging, Writer, mark_bad, own_staging
 from .describe import State
+from .drain import copy as copy_over
 from .drivers import DriverName, choose
-from .errors import CheckpointError, Damaged, Mismatch, Unsupported
+from .errors import CheckpointError, Damaged, Mismatch, StorageError, Unsupported
+from .fast import everywhere
 from .group import Group
 from .items import CheckpointInfo, Saved
-from .later import Background, Snapshot, check_threads
+from .later import Background, Job, Snapshot, check_threads
+from .levels import FastLevel, Level, open_level
 from .load import Layouts, Loaded, load
 from .retention import KeepLast, Retention
 from .save import SaveJob
@@ -49,6 +52,18 @@ class Store:
     deadline
         Seconds that ranks wait for a lost one before all are ended, beside the time that the data takes at 10 MiB/s
         a rank.
+    fast_dir
+        A folder of this node, as ``/dev/shm`` or one on a local disk, in which checkpoints are written first; from
+        there they are copied to ``folder`` in the background. ``~`` and ``$VARIABLES`` are expanded here. Used when
+        all ranks are on one node, and when it is the user's own or one as ``/tmp``; else a warning says why it is not.
+        It takes the space of two checkpoints.
+
+    Attributes
+    ----------
+    fast : pathlib.Path or None
+        The folder below ``fast_dir`` that is used, None when none is.
+    drained : Saved or None
+        The last checkpoint that was copied from there and has been waited for.
 
     Raises
     ------
@@ -66,6 +81,7 @@ class Store:
         recycle: bool = True,
         writer: Writer | None = None,
         deadline: float = 60.0,
+        fast_dir: str | os.PathLike[str] | None = None,
     ) -> None:
         self.folder = Path(folder).absolute()
         self.keep = KeepLast(keep) if isinstance(keep, int) else keep
@@ -82,9 +98,22 @@ class Store:
         except CheckpointError as problem:
             error = problem
         self._group.agree(error, "choosing a driver")
+        self.drained: Saved | None = None
+        self._level: FastLevel | None = None
+        if fast_dir is not None:
+            self._level = open_level(fast_dir, self.folder, self._group, writer, self._copy_over)
+
+    @property
+    def fast(self) -> Path | None:
+        return None if self._level is None else self._level.folder
+
+    def _copy_over(self, source: Path) -> Saved:
+        return copy_over(source, self._staging, self.keep, self.recycle)
 
     def close(self) -> None:
         """Wait for a save in the background, free the communicator, remove what is left in staging. Collective.
+
+        The fast folder is removed too, unless it holds a checkpoint that the shared one does not.
 
         Raises
         ------
@@ -102,6 +131,8 @@ class Store:
             self._behind[1].close()
             self._behind[0].free()
             self._behind = None
+        if self._level is not None:
+            self._level.close()
         if self._group.rank == 0:
             self._staging.close()
         self._group.free()
@@ -113,11 +144,17 @@ class Store:
         self.close()
 
     def list(self) -> list[CheckpointInfo]:
-        """Return the committed checkpoints, newest first. Not collective, needs no MPI, and reads no file."""
-        return listing(self.folder)
+        """Return the committed checkpoints, newest first. Not collective, needs no MPI, and reads no file.
 
-    def save(self, step: int, items: State, info: Any = None) -> Saved:
+        Those in the fast folder are among them, so that one may be there twice.
+        """
+        return everywhere(self.folder, self.fast)
+
+    def save(self, step: int, items: State, info: Any = None, *, level: Level = "both") -> Saved:
         """Save a state; whole and durable under its name when this returns. Collective.
+
+        In the fast folder, where there is one, it lasts as long as the node does; the copy in the background is waited
+        for, and what went wrong in it raised, by `wait`, `close` and the next `save` or `load`.
 
         Parameters
         ----------
@@ -127,21 +164,28 @@ class Store:
             By name; the same names on every rank. Nothing is changed or kept.
         info
             JSON value of the program's own, the same on every rank.
+        level
+            Without a fast folder of no effect. ``both``: there, and from there into the shared folder in the
+            background. ``shared``: into the shared folder at once, as before a restart elsewhere. ``fast``: there
+            alone, as before a restart on this node, which then copies it.
 
         Raises
         ------
         CheckpointError
             The same kind on every rank; the text names the rank that failed. The checkpoints that were there are
             untouched.
+        NotDrained
+            When the checkpoint before could not be copied to the shared folder.
         Fenced
             When a later generation has taken over.
         """
         self.wait()
         with self._watchdog.watch(f"saving step {step} in {self.folder}", self.deadline):
-            return self._job(self._group, self._watchdog).run(int(step), items, info)
+            return self._job(self._group, self._watchdog, level).run(int(step), items, info)
 
-    def _job(self, group: Group, watchdog: Watchdog) -> SaveJob:
-        return SaveJob(self.folder, group, self._staging, self.driver, self.keep, self.recycle, watchdog)
+    def _job(self, group: Group, watchdog: Watchdog, level: Level = "both") -> Job:
+        job = SaveJob(self.folder, group, self._staging, self.driver, self.keep, self.recycle, watchdog)
+        return job if self._level is None else self._level.job(job, level)
 
     def save_later(self, step: int, items: State, info: Any = None) -> None:
         """Save a state in the background; returns when it has been copied in memory. Collective.
@@ -182,21 +226,30 @@ class Store:
 
     @property
     def saving(self) -> bool:
-        """Whether a save in the background is under way on this rank. Not collective."""
-        return self._background.busy
+        """Whether a save or copy in the background is under way on this rank. Not collective."""
+        return self._background.busy or (self._level is not None and self._level.drain.busy)
 
     def wait(self) -> Saved | None:
         """Wait for the save in the background; return it, None when there was none. Collective when there was one.
+
+        A copy from the fast folder to the shared one is waited for, too; see ``drained``.
 
         Raises
         ------
         CheckpointError
             What went wrong in it, alike on every rank.
+        NotDrained
+            When it is in the fast folder alone.
         """
-        return self._background.wait()
+        saved = self._background.wait()
+        if self._level is not None:
+            self.drained = self._level.drain.wait(self._group, self._watchdog, self.deadline) or self.drained
+        return saved
 
     def load_newest(self, layouts: Layouts | None = None) -> Loaded | None:
         """Load the newest good checkpoint, None when there is none at all. Collective.
+
+        Of the same one in both folders the fast one is taken first; the shared one is made good for it if need be.
 
         A damaged one is named in a warning of the logger ``dmr.ckpt`` on rank 0, noted in a file beside it
         (``….h5.bad``), kept, and passed over. All arrays are read and verified before this returns, so that what is
@@ -231,13 +284,20 @@ class Store:
                 reasons.append(bad)
                 self._warn(f"passing over {bad}")
                 continue
+            here = self._level is not None and Path(name).parent == self.fast
             try:
-                return self.load(name, layouts=layouts)
-            except Damaged as problem:
+                loaded = self.load(name, layouts=layouts)
+            except (Damaged, StorageError) as problem:
+                if isinstance(problem, StorageError) and not here:
+                    raise
                 reasons.append(str(problem))
                 self._warn(f"passing over {problem}")
-                if self._group.rank == 0:
+                if self._group.rank == 0 and isinstance(problem, Damaged):
                     mark_bad(Path(name), str(problem))
+            else:
+                if self._level is not None:
+                    self._level.resume_drain(loaded.path, loaded.bytes, self._group)
+                return loaded
         if reasons:
             raise Damaged(f"{self.folder} holds no good checkpoint: " + "; ".join(reasons))
         return None

@@ -17,6 +17,7 @@ Unlike there, a suggestion is this rank's own: ranks may differ and nothing wait
 from __future__ import annotations
 
 import enum
+import os
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -57,6 +58,7 @@ def init(
     keep: int | Retention | None = None,
     driver: str | None = None,
     background: bool = False,
+    fast_dir: str | os.PathLike[str] | None = None,
 ) -> Action:
     """Begin. Collective; once in a program. The arguments are those of `dmr.malleable`.
 
@@ -74,7 +76,7 @@ def init(
     if _current is not None:
         raise Error("dmr.init: called already; once in a program is enough")
     _end_all_on_failure()
-    _current = begin(comm, checkpoint_every, keep, driver, background)
+    _current = begin(comm, checkpoint_every, keep, driver, background, fast_dir)
     return Action.NONE if _current.fresh else Action.RESTART
 
 

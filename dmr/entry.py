@@ -32,6 +32,7 @@ def malleable(
     keep: int | Retention | None = None,
     driver: str | None = None,
     background: bool = False,
+    fast_dir: str | os.PathLike[str] | None = None,
     comm: Any = None,
 ) -> Callable[[Callable[..., Result]], Callable[..., Result]]: ...
 def malleable(
@@ -41,6 +42,7 @@ def malleable(
     keep: int | Retention | None = None,
     driver: str | None = None,
     background: bool = False,
+    fast_dir: str | os.PathLike[str] | None = None,
     comm: Any = None,
 ) -> Any:
     """Make a program's main function malleable: it is called with a `Run` first.
@@ -56,6 +58,9 @@ def malleable(
         ``direct``, ``mpio`` or ``auto``.
     background
         Go on computing while a checkpoint that nobody waits for is written; takes memory for one copy of the state.
+    fast_dir
+        A folder of the node, as ``/dev/shm``, that checkpoints go to first while all ranks are on one node; from there
+        they are copied to the run directory in the background. It takes the space of two checkpoints.
     comm
         The communicator to run on; default ``MPI.COMM_WORLD``.
 
@@ -67,14 +72,20 @@ def malleable(
     """
     if main is None:
         return functools.partial(
-            malleable, checkpoint_every=checkpoint_every, keep=keep, driver=driver, background=background, comm=comm
+            malleable,
+            checkpoint_every=checkpoint_every,
+            keep=keep,
+            driver=driver,
+            background=background,
+            fast_dir=fast_dir,
+            comm=comm,
         )
     inner = main
 
     @functools.wraps(inner)
     def wrapper(*args: Any, **kwargs: Any) -> Result:
         with guarded(comm):
-            run = begin(comm, checkpoint_every, keep, driver, background)
+            run = begin(comm, checkpoint_every, keep, driver, background, fast_dir)
             try:
                 result = inner(run, *args, **kwargs)
             except Released:
@@ -97,9 +108,10 @@ def begin(
     keep: int | Retention | None = None,
     driver: str | None = None,
     background: bool = False,
+    fast_dir: str | os.PathLike[str] | None = None,
 ) -> Run:
     """Return the run of this process. Collective."""
-    chosen = settings(every, keep, driver, background)
+    chosen = settings(every, keep, driver, background, fast_dir)
     generation = Generation.from_environment()
     return Run(world() if comm is None else comm, generation, chosen)
 

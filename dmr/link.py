@@ -98,6 +98,14 @@ class Link:
         )
         self.event("checkpoint", **{**dataclasses.asdict(checkpoint), "time": checkpoint.time})
 
+    def drained(self, checkpoint: SavedCheckpoint) -> None:
+        """Report that a checkpoint is in the run directory, too."""
+        last = self.progress.checkpoint
+        if last is not None and last.name == checkpoint.name:
+            last = dataclasses.replace(last, fast=False)
+        self.update(now=True, checkpoint=last, drain_seconds=checkpoint.seconds, error=None)
+        self.event("drained", **dataclasses.asdict(checkpoint))
+
     def failed(self, request: int, step: int, why: str) -> None:
         """Report that a checkpoint could not be made, and that the program goes on without it."""
         self.update(now=True, state="running", acknowledged=max(request, self.progress.acknowledged), error=why)

@@ -445,7 +445,7 @@ class Run:
         if control is None:
             return Order(save=save, pending=pending, resizes=resizes)
         save = save or control.action == "checkpoint"
-        return Order(control.id, Ask[control.action.upper()], save, pending, resizes)
+        return Order(control.id, Ask[control.action.upper()], save, pending, resizes, control.here)
 
     def _report(self, agreement: Agreement) -> None:
         assert self._link is not None

@@ -35,8 +35,9 @@ class Order:
     """What rank 0 wants all ranks to do at this safe point.
 
     ``request`` is the id of the launcher's request, 0 when the order comes from elsewhere; ``save`` whether a
-    checkpoint is to be made. ``pending`` is the size of the successor that waits, 0 for none, ``resizes`` how often
-    the size changed: told along, so that every rank knows the same.
+    checkpoint is to be made; ``here`` whether the program starts again on the same node. ``pending`` is the size of the
+    successor that waits, 0 for none, ``resizes`` how often the size changed: told along, so that every rank knows the
+    same.
     """
 
     request: int = 0
@@ -44,6 +45,7 @@ class Order:
     save: bool = False
     pending: int = 0
     resizes: int = 0
+    here: bool = False
 
     @property
     def leaves(self) -> bool:
@@ -109,7 +111,7 @@ AT_THE_END = 2**62
 
 
 def agree(comm: Any, step: int, order: Order, next_due: int, wishes: Wishes) -> tuple[Agreement, int]:
-    """Reach agreement at a safe point. Collective: one Allreduce of fifteen 64-bit integers.
+    """Reach agreement at a safe point. Collective: one Allreduce of sixteen 64-bit integers.
 
     Parameters
     ----------
@@ -145,6 +147,7 @@ def agree(comm: Any, step: int, order: Order, next_due: int, wishes: Wishes) -> 
             order.pending if root else 0,
             order.resizes if root else 0,
             int(wishes.saving),
+            int(order.here) if root else 0,
             step,
             -step,
         ],
@@ -181,9 +184,10 @@ def agree(comm: Any, step: int, order: Order, next_due: int, wishes: Wishes) -> 
         pending,
         resizes,
         saving,
-    ) = (int(value) for value in all_[:13])
+        here,
+    ) = (int(value) for value in all_[:14])
     agreement = Agreement(
-        Order(request, Ask(ask), bool(save), pending, resizes),
+        Order(request, Ask(ask), bool(save), pending, resizes, bool(here)),
         Suggest(suggestion),
         bool(signalled),
         bool(saving),

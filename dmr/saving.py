@@ -7,7 +7,7 @@ import sys
 import time
 from typing import Any
 
-from .ckpt import CheckpointError, Fenced, Moment, Store, Writer
+from .ckpt import CheckpointError, Fenced, Level, Moment, NotDrained, Store, Writer
 from .launcher.rundir import Generation, RunDir, SavedCheckpoint
 from .link import Link
 from .safepoint import Ask, Order
@@ -36,14 +36,14 @@ class Saver:
         self._store = _open_store(generation, comm, settings)
         self._last = Moment(0, time.monotonic())
         self._cost: float | None = None
-        self._behind = False
 
     def load_newest(self) -> Any:
         """Return the newest good checkpoint, None when there is none."""
         loaded = self._store.load_newest()
         self._last = Moment(loaded.step if loaded else 0, time.monotonic())
         if self._link and loaded:
-            self._link.update(now=True, loaded=_entry(loaded), step=loaded.step, state_bytes=loaded.bytes)
+            entry = _entry(loaded, fast=loaded.path.parent == self._store.fast)
+            self._link.update(now=True, loaded=entry, step=loaded.step, state_bytes=loaded.bytes)
         return loaded
 
     def due(self, step: int) -> bool:
@@ -61,12 +61,13 @@ class Saver:
     @property
     def busy(self) -> bool:
         """Whether this rank is saving in the background. Not collective."""
-        return self._behind and self._store.saving
+        return self._store.saving
 
     def save(self, step: int, items: dict[str, Any], info: Any, order: Order) -> bool:
         """Make a checkpoint; False when that failed and the program goes on without it.
 
-        In the background where that was asked for and nobody waits for it.
+        In the background where that was asked for and nobody waits for it. To the fast folder where there is one,
+        unless it was asked for or the program goes on elsewhere.
 
         Raises
         ------
@@ -80,11 +81,11 @@ class Saver:
         try:
             if behind:
                 self._store.save_later(step, items, info)
-                self._behind, self._last = True, Moment(step, time.monotonic())
+                self._last = Moment(step, time.monotonic())
                 if self._link:
                     self._link.update(state="running")
                 return True
-            self._done(self._store.save(step, items, info), order.request)
+            self._done(self._store.save(step, items, info, level=_level(order)), order.request)
         except CheckpointError as error:
             if isinstance(error, Fenced) or order.ask is Ask.STOP:
                 raise
@@ -93,25 +94,32 @@ class Saver:
         return True
 
     def collect(self) -> None:
-        """Take note of what became of a save in the background; waits for it where it is still under way.
+        """Take note of what became of a save or copy in the background; waits for it where it is still under way.
 
         Raises
         ------
         Fenced
             When a later generation has taken over.
         """
-        if not self._behind:
-            return
-        self._behind = False
+        before = self._store.drained
+        if self._link and self._store.saving:
+            self._link.update(state="saving")
         try:
             saved = self._store.wait()
         except Fenced:
             raise
+        except NotDrained as error:
+            self._say(f"dmr: going on, although {error}")
+            if self._link:
+                self._link.failed(0, self._last.step, str(error))
         except CheckpointError as error:
             self._failed(self._last.step, error, 0)
         else:
             if saved is not None:
                 self._done(saved, 0)
+        drained = self._store.drained
+        if self._link and drained is not None and drained is not before:
+            self._link.drained(_entry(drained))
 
     def close(self) -> None:
         """Wait for a save in the background, and let go of the communicator."""
@@ -122,16 +130,23 @@ class Saver:
         self._cost = saved.seconds
         self._last = Moment(max(saved.step, self._last.step), time.monotonic())
         if self._link:
-            self._link.saved(_entry(saved), request)
+            self._link.saved(_entry(saved, fast=saved.path.parent == self._store.fast), request)
 
     def _failed(self, step: int, error: CheckpointError, request: int) -> None:
         self._last = Moment(self._last.step, time.monotonic())
-        if self._rank == 0:
-            print(
-                f"dmr: the checkpoint at step {step} failed, going on without it: {error}", file=sys.stderr, flush=True
-            )
+        self._say(f"dmr: the checkpoint at step {step} failed, going on without it: {error}")
         if self._link:
             self._link.failed(request, step, str(error))
+
+    def _say(self, text: str) -> None:
+        if self._rank == 0:
+            print(text, file=sys.stderr, flush=True)
+
+
+def _level(order: Order) -> Level:
+    if order.leaves and order.here:
+        return "fast"
+    return "shared" if order.leaves or order.request else "both"
 
 
 def _open_store(generation: Generation, comm: Any, settings: Settings) -> Store:
@@ -154,9 +169,14 @@ def _open_store(generation: Generation, comm: Any, settings: Settings) -> Store:
     )
     alone = isinstance(comm, SingleProcess)
     return Store(
-        run_dir.checkpoints, None if alone else comm, driver=settings.driver, keep=settings.keep, writer=writer
+        run_dir.checkpoints,
+        None if alone else comm,
+        driver=settings.driver,
+        keep=settings.keep,
+        writer=writer,
+        fast_dir=settings.fast_dir,
     )
 
 
-def _entry(done: Any) -> SavedCheckpoint:
-    return SavedCheckpoint(os.path.basename(str(done.path)), done.step, done.bytes, done.seconds, time.time())
+def _entry(done: Any, fast: bool = False) -> SavedCheckpoint:
+    return SavedCheckpoint(os.path.basename(str(done.path)), done.step, done.bytes, done.seconds, time.time(), fast)

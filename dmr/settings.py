@@ -15,6 +15,7 @@ ENV_EVERY = "DMR_CHECKPOINT_EVERY"
 ENV_KEEP = "DMR_KEEP"
 ENV_DRIVER = "DMR_DRIVER"
 ENV_BACKGROUND = "DMR_CHECKPOINT_BACKGROUND"
+ENV_FAST_DIR = "DMR_FAST_DIR"
 ENV_INTERVAL = "DMR_CHECK_INTERVAL"
 
 Driver = Literal["auto", "mpio", "direct"]
@@ -29,8 +30,8 @@ class Settings:
     """How often to save, how many checkpoints to keep, how to write them, how often the ranks talk.
 
     ``every_steps`` are steps of the whole run, ``rule`` says when by time; with neither, checkpoints are made only when
-    the launcher asks. ``background``: the program goes on while they are written. ``interval`` is the time between two
-    agreements in seconds.
+    the launcher asks. ``background``: the program goes on while they are written. ``fast_dir`` is a folder of the node
+    that they go to first. ``interval`` is the time between two agreements in seconds.
     """
 
     every_steps: int | None = None
@@ -38,6 +39,7 @@ class Settings:
     keep: int | Retention = 2
     driver: Driver = "auto"
     background: bool = False
+    fast_dir: str | None = None
     interval: float = 0.5
 
 
@@ -46,6 +48,7 @@ def settings(
     keep: int | Retention | None = None,
     driver: str | None = None,
     background: bool = False,
+    fast_dir: str | os.PathLike[str] | None = None,
 ) -> Settings:
     """Return the settings that the program's author chose; the launcher's user overrides them.
 
@@ -60,13 +63,15 @@ def settings(
         ``direct``, ``mpio`` or ``auto``.
     background
         Go on computing while a checkpoint is written.
+    fast_dir
+        A folder of the node that checkpoints go to first.
 
     Raises
     ------
     Error
         When one of them can't be read.
     """
-    chosen = Settings(background=bool(background))
+    chosen = Settings(background=bool(background), fast_dir=None if fast_dir is None else os.fspath(fast_dir))
     if every is not None:
         chosen = _with_every(chosen, str(every), "checkpoint_every")
     if isinstance(keep, int | str):
@@ -90,6 +95,8 @@ def from_environment(chosen: Settings, env: Mapping[str, str]) -> Settings:
         if env[ENV_BACKGROUND] not in ("0", "1"):
             raise Error(f"{ENV_BACKGROUND}={env[ENV_BACKGROUND]!r}: takes 1 or 0")
         chosen = replace(chosen, background=env[ENV_BACKGROUND] == "1")
+    if env.get(ENV_FAST_DIR):
+        chosen = replace(chosen, fast_dir=env[ENV_FAST_DIR])
     if env.get(ENV_INTERVAL):
         try:
             interval = float(env[ENV_INTERVAL])

@@ -148,7 +148,13 @@ class Application:
     # -- what is asked of them
 
     def ask(
-        self, action: Action, *, nodes: int | None = None, reason: str = "", within: float | None = None
+        self,
+        action: Action,
+        *,
+        nodes: int | None = None,
+        reason: str = "",
+        within: float | None = None,
+        here: bool = False,
     ) -> Control:
         """Write a request; the ranks are killed when they have not left in time.
 
@@ -156,6 +162,8 @@ class Application:
         ----------
         within
             Seconds until then; default: the grace, or some steps and saves where these take longer.
+        here
+            Whether the next generation starts on the same node.
 
         Raises
         ------
@@ -163,7 +171,7 @@ class Application:
             When the request can't be written; nothing has changed then.
         """
         seconds = self.patience() if within is None else within
-        control = Control(self._next_id(), self.number, action, nodes, self._clock() + seconds, reason)
+        control = Control(self._next_id(), self.number, action, nodes, self._clock() + seconds, reason, here)
         self.run.write_control(control)
         self.control = control
         self._deadline = None if action == "checkpoint" else self._awake() + seconds
@@ -181,10 +189,10 @@ class Application:
         return max(self.grace, STEPS_IN_GRACE * (self.seconds_per_step or 0.0) + 2 * self.save_seconds())
 
     def save_seconds(self) -> float:
-        """Return what the last save, or else the load, took."""
+        """Return what the last save, or else the load, took; with a fast folder, what a save beyond it may take."""
         progress = self.progress
         last = (progress.checkpoint or progress.loaded) if progress else None
-        return last.seconds if last else 0.0
+        return max(last.seconds, progress.drain_seconds) if progress and last else 0.0
 
     @property
     def leaving(self) -> bool:

@@ -114,7 +114,8 @@ class Changes:
         """Ask the application to save and leave; `plan` says what follows."""
         action: Action = "stop" if plan.kind == "stop" else "resize"
         try:
-            control = app.ask(action, nodes=plan.nodes, reason=plan.reason, within=within)
+            here = plan.kind == "in place" and self.place.in_place
+            control = app.ask(action, nodes=plan.nodes, reason=plan.reason, within=within, here=here)
         except OSError as error:
             self._could_not_ask(app, plan, within, error)
             return

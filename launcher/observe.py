@@ -55,7 +55,7 @@ def run_view(
         steps=progress.steps,
         job=allocation.job,
         rates=tuple(rates),
-        costs=costs(history.generations, progress.checkpoint.seconds if progress.checkpoint else None),
+        costs=costs(history.generations, application.save_seconds() if progress.checkpoint else None),
         state_bytes=progress.state_bytes,
         phase=progress.phase,
         suggestion=progress.suggestion,

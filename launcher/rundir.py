@@ -76,6 +76,8 @@ class Control:
         Unix time at which the launcher will end the ranks if they are still there.
     reason
         One line for the log.
+    here
+        Whether the next generation starts on the same node.
     """
 
     id: int
@@ -84,17 +86,19 @@ class Control:
     nodes: int | None = None
     deadline: float | None = None
     reason: str = ""
+    here: bool = False
 
 
 @dataclass(frozen=True)
 class SavedCheckpoint:
-    """A checkpoint that was committed, or loaded, by the application."""
+    """A checkpoint that was committed, or loaded, by the application; ``fast``: it is on the node alone."""
 
     name: str
     step: int
     bytes: int
     seconds: float
     time: float
+    fast: bool = False
 
 
 @dataclass(frozen=True)
@@ -107,6 +111,7 @@ class Progress:
     ``cancelled_expands`` counts its calls to give up a pending expansion; ``expand_by`` and ``shrink_by``
     are the nodes by which the next suggested change should go, 0 for the next allowed size. A request
     that could not be served (its save failed) is acknowledged in state ``running`` with ``error`` set.
+    ``drain_seconds`` is what the last copy from a fast folder to the run directory took.
     """
 
     run: str
@@ -130,6 +135,7 @@ class Progress:
     expand_by: int = 0
     shrink_by: int = 0
     state_bytes: int = 0
+    drain_seconds: float = 0.0
     error: str | None = None
 
 

@@ -20,7 +20,8 @@ class RunStatus:
 
     ``state`` is ``starting``, ``running``, ``saving``, ``leaving``, ``queued`` (the run waits in the scheduler's
     queue), one of the final ones ``finished``, ``stopped``, ``failed``, or ``lost`` (its launcher is gone). Seconds
-    and unix seconds; None where unknown.
+    and unix seconds; None where unknown. ``checkpoint_fast``: the checkpoint is on a node, and not yet in the run
+    directory.
     """
 
     run: str
@@ -38,6 +39,7 @@ class RunStatus:
     phase: str | None = None
     checkpoint: str | None = None
     checkpoint_time: float | None = None
+    checkpoint_fast: bool = False
     pending_nodes: int | None = None
     pending_job: str | None = None
     pending_since: float | None = None
@@ -106,6 +108,7 @@ def read_status(run: RunDir, now: float | None = None) -> RunStatus:
         phase=progress.phase if live and progress is not None else None,
         checkpoint=saved.name if saved else None,
         checkpoint_time=saved.time if saved else None,
+        checkpoint_fast=saved.fast if saved else False,
         pending_nodes=pending.nodes[1] if pending else None,
         pending_job=pending.job if pending else None,
         pending_since=pending.submitted if pending else None,

@@ -45,23 +45,26 @@ def ckpt() -> None:
 @click.argument("where")
 @json_option
 def ls(where: str, as_json: bool) -> None:
-    """List the checkpoints of WHERE, newest first.
+    """List the checkpoints of WHERE, newest first; those in the fast folder of this node among them.
 
     \b
     Examples:
       dmr ckpt ls heat-4711
       dmr ckpt ls ./checkpoints --json
     """
-    from ...ckpt.commit import listing
+    from ...ckpt.fast import everywhere, find
 
     folder = find_folder(where)
     if is_foreign(folder):
         list_records(folder, as_json)
         return
-    found = listing(folder)
+    fast, host = find(folder)
+    found = everywhere(folder, fast)
     if as_json:
         print_json(found)
         return
+    if host is not None and fast is None:
+        click.echo(f"newer ones may be in the fast folder of {host}", err=True)
     if not found:
         click.echo(f"no checkpoints in {folder}/")
         return
@@ -69,7 +72,8 @@ def ls(where: str, as_json: bool) -> None:
     for each in found:
         saved = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(each.time))
         state = "good" if each.bad is None else "bad: " + each.bad.removeprefix(f"{each.path}: ")
-        rows.append((str(each.step), str(each.generation), format_size(each.bytes), saved, each.path.name, state))
+        name = f"{each.path.name} (fast)" if each.fast else each.path.name
+        rows.append((str(each.step), str(each.generation), format_size(each.bytes), saved, name, state))
     print_table(rows, right="rrr")
 
 
@@ -159,7 +163,8 @@ def verify(where: str, step: int | None, as_json: bool) -> None:
       dmr ckpt verify heat-4711 --step 400
     """
     from ...ckpt import CheckpointError, open
-    from ...ckpt.commit import clear_bad, listing, mark_bad
+    from ...ckpt.commit import clear_bad, mark_bad
+    from ...ckpt.fast import everywhere, find
 
     path = Path(where)
     if not path.is_file() and is_foreign(find_folder(where)):
@@ -169,9 +174,11 @@ def verify(where: str, step: int | None, as_json: bool) -> None:
     if path.is_file():
         chosen = [path]
     else:
-        chosen = [each.path for each in listing(find_folder(where)) if step is None or each.step == step]
+        folder = find_folder(where)
+        found = everywhere(folder, find(folder)[0])
+        chosen = [each.path for each in found if step is None or each.step == step]
         if not chosen:
-            fail(f"no checkpoint{'' if step is None else f' of step {step}'} in {find_folder(where)}")
+            fail(f"no checkpoint{'' if step is None else f' of step {step}'} in {folder}")
     report = []
     for path in chosen:
         began = time.perf_counter()
@@ -218,13 +225,13 @@ def find_folder(where: str) -> Path:
 
 def find_file(where: str, step: int | None) -> Path:
     """Return the one checkpoint that is meant: that of the step, else the newest good one."""
-    from ...ckpt.commit import listing
+    from ...ckpt.fast import everywhere, find
 
     path = Path(where)
     if path.is_file():
         return path
     folder = find_folder(where)
-    found = listing(folder)
+    found = everywhere(folder, find(folder)[0])
     chosen = [each for each in found if (each.bad is None if step is None else each.step == step)]
     if not chosen:
         held = ", ".join(str(each.step) for each in found) or "none"

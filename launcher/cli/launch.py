@@ -76,6 +76,7 @@ class _Every(click.ParamType):
 @click.option("--checkpoint-every", type=_Every(), help="Save that often: 15m, 1:30:00, 500steps, auto.")
 @click.option("--keep", type=click.IntRange(1), metavar="N", help="Checkpoints to keep.  [default: 2]")
 @click.option("--background", is_flag=True, help="Compute on while a checkpoint is written; takes a copy of the state.")
+@click.option("--fast-dir", metavar="DIR", help="Save to this folder of the node first, copy from there: /dev/shm.")
 @click.option("--driver", type=click.Choice(["auto", "mpio", "direct"]), help="How checkpoints are written.")
 @click.option("--grace", type=TIME, default="120", show_default=True, help="For a save, before the ranks are killed.")
 @click.option("--max-restarts", type=click.IntRange(0), default=3, show_default=True, metavar="N", help="Crashes.")
@@ -145,8 +146,8 @@ def _fresh(command: tuple[str, ...], given: dict[str, Any], console: Console) ->
         tasks_per_node=given["ntasks_per_node"], policy=given["policy"], policy_options=policy_options,
         query_interval=max(1.0, given["query_interval"]), engine=given["engine"], mpi=given["mpi"],
         local_nodes=given["local_nodes"], checkpoint_every=given["checkpoint_every"], keep=given["keep"],
-        driver=given["driver"], background=given["background"], grace=given["grace"],
-        max_restarts=given["max_restarts"], hang_after=given["hang_after"],
+        driver=given["driver"], background=given["background"], fast_dir=_fast_dir(given["fast_dir"]),
+        grace=given["grace"], max_restarts=given["max_restarts"], hang_after=given["hang_after"],
         max_generations=given["max_generations"], after_handover=after, telemetry=given["telemetry"],
         time_comm=given["time_comm"], learn=given["learn"], input_class=given["input_class"],
         machine=machine_name(os.environ),
@@ -194,6 +195,17 @@ def _policy(name: str, pairs: tuple[str, ...], dwell: float | None) -> dict[str,
     if name == "deadline" and not options.get("within"):
         fail("--policy deadline needs its time from the run's begin: --policy-option within=2:00:00", EXIT_USAGE)
     return options
+
+
+def _fast_dir(given: str | None) -> str | None:
+    """Return the folder as the ranks are to expand it, after a look at it where this is one of their nodes."""
+    if given is None:
+        return None
+    from ...ckpt.fast import expand, refusal
+
+    if problem := refusal(expand(given)):
+        fail(f"--fast-dir: {problem}", EXIT_USAGE)
+    return given
 
 
 def _check_program(options: RunOptions) -> None:
@@ -308,6 +320,8 @@ def _dry_run(folder: Path, options: RunOptions, engine: Engine, allocation: Allo
         "growth": "by a successor job" if engine.can_submit else "in place",
         "command": shlex.join(options.command),
     }
+    if options.fast_dir is not None:
+        rows["checkpoints"] = f"to {options.fast_dir} of the node while all ranks are on one, copied from there"
     if options.app is not None:
         from ..foreign.load import described
 

@@ -81,7 +81,7 @@ def _show(one) -> None:  # type: ignore[no-untyped-def]  # the class is imported
         ("step", _steps(one) + (f", {_rate(one.seconds_per_step)} s a step" if one.seconds_per_step else "")),
         ("left", format_time(one.remaining, unit=" s")),
         ("phase", one.phase or "-"),
-        ("checkpoint", one.checkpoint or "-"),
+        ("checkpoint", (one.checkpoint or "-") + (", on its node alone so far" if one.checkpoint_fast else "")),
         ("pending", _pending(one) or "-"),
         ("changes", f"{one.resizes} of size, {one.crashes} crashes, {one.node_hours:.3g} node-hours"),
         ("queries", f"{one.queries} to the scheduler"),
