@@ -50,6 +50,8 @@ _FROM_ENVIRONMENT = (
     "NETWORK", "POWER", "PROFILE", "SIGNAL", "THREAD_SPEC", "THREADS_PER_CORE", "WAIT_ALL_NODES",
 )  # fmt: skip
 _FLAGS_FROM_ENVIRONMENT = ("OVERCOMMIT", "SPREAD_JOB")
+# Of these sbatch leaves in the job's environment what was given, wherever it was given (22.05, by trial).
+_LEFT_BY_SBATCH = frozenset({"ACCTG_FREQ", "DISTRIBUTION", "HINT", "OVERCOMMIT", "PROFILE", "THREADS_PER_CORE"})
 
 _SUFFIX = re.compile(r"\.g\d{4,}\.\w+$")
 
@@ -148,11 +150,22 @@ def carried_options(
         *_exclusive(record),
     ]
     for name in _FROM_ENVIRONMENT:
-        value = environ.get(f"SBATCH_{name}")
+        value = _given(name, environ)
         if value:
             options.append(f"--{name.lower().replace('_', '-')}={value}")
-    options += [f"--{n.lower().replace('_', '-')}" for n in _FLAGS_FROM_ENVIRONMENT if environ.get(f"SBATCH_{n}")]
+    options += [f"--{n.lower().replace('_', '-')}" for n in _FLAGS_FROM_ENVIRONMENT if _given(n, environ)]
     return options
+
+
+def _given(name: str, environ: Mapping[str, str]) -> str:
+    """Return what was given for an option that the record doesn't show, empty where that is not to be found out."""
+    left = environ.get(f"SLURM_{name}", "") if name in _LEFT_BY_SBATCH else ""
+    if name == "THREADS_PER_CORE" and environ.get("SLURM_HINT"):
+        left = ""  # what the hint comes to
+    if name == "DISTRIBUTION" and left.startswith("plane"):
+        size = environ.get("SLURM_DIST_PLANESIZE", "")
+        left = f"plane={size}" if size else ""
+    return left or environ.get(f"SBATCH_{name}", "")
 
 
 def partitions(record: Mapping[str, str], script: str) -> tuple[str, ...]:

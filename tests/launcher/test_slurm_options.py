@@ -102,6 +102,22 @@ def test_what_the_record_says_beats_the_script() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("environ", "carried"),
+    [
+        ({"SLURM_DISTRIBUTION": "block:cyclic,nopack"}, ["--distribution=block:cyclic,nopack"]),
+        ({"SLURM_DISTRIBUTION": "plane", "SLURM_DIST_PLANESIZE": "2"}, ["--distribution=plane=2"]),
+        ({"SLURM_DISTRIBUTION": "plane"}, []),
+        ({"SLURM_DISTRIBUTION": "cyclic", "SBATCH_DISTRIBUTION": "block"}, ["--distribution=cyclic"]),
+        ({"SLURM_HINT": "nomultithread", "SLURM_THREADS_PER_CORE": "1"}, ["--hint=nomultithread"]),
+        ({"SLURM_THREADS_PER_CORE": "1", "SLURM_OVERCOMMIT": "1"}, ["--threads-per-core=1", "--overcommit"]),
+        ({"SLURM_SIGNAL": "x", "SLURM_MEM_BIND": "quiet", "SLURM_CPU_BIND": "none"}, []),
+    ],
+)  # fmt: skip
+def test_what_sbatch_leaves_of_its_command_line(environ: dict[str, str], carried: list[str]) -> None:
+    assert options.carried_options({}, NOTHING, environ, Shape((1, 1), 1), 1) == carried
+
+
 def test_several_partitions_stay_several() -> None:
     text = "#!/bin/sh\n#SBATCH -p main,side --time-min=10\n"
     script, shape = read_script(text), Shape((1, 1), 1)
