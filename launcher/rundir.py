@@ -24,20 +24,19 @@ path                       written by                    how
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import errno
 import json
 import os
 import secrets
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from . import sign
+from .files import create, lines, read_json, replace
 
 FORMAT = 1
 
@@ -229,7 +228,7 @@ class RunDir:
             for part in _PARTS:
                 (run.folder / part).mkdir(mode=0o700, exist_ok=True)
             text = json.dumps({"format": FORMAT, **description}, indent=2)
-            _create(run.folder / "run.json", text)
+            create(run.folder / "run.json", text)
         except FileExistsError:
             raise RunDirError(
                 f"{run.folder} holds a run already: continue it with 'dmr resume {run.folder}', "
@@ -250,7 +249,7 @@ class RunDir:
         RunDirError
             When there is none, or it is of an unknown format.
         """
-        found = _read_json(self.folder / "run.json")
+        found = read_json(self.folder / "run.json")
         if found is None:
             raise RunDirError(f"{self.folder} is not a run directory: it has no readable run.json")
         if found.get("format") != FORMAT:
@@ -262,19 +261,19 @@ class RunDir:
     # -- control: launcher → application
 
     def write_control(self, control: Control) -> None:
-        _replace(self.folder / "control.json", json.dumps(dataclasses.asdict(control)))
+        replace(self.folder / "control.json", json.dumps(dataclasses.asdict(control)))
 
     def read_control(self) -> Control | None:
-        found = _read_json(self.folder / "control.json")
+        found = read_json(self.folder / "control.json")
         return None if found is None else Control(**_known(Control, found))
 
     # -- progress: application → launcher
 
     def write_progress(self, progress: Progress) -> None:
-        _replace(self.folder / "progress.json", json.dumps(dataclasses.asdict(progress)))
+        replace(self.folder / "progress.json", json.dumps(dataclasses.asdict(progress)))
 
     def read_progress(self) -> Progress | None:
-        found = _read_json(self.folder / "progress.json")
+        found = read_json(self.folder / "progress.json")
         if found is None:
             return None
         for key in ("checkpoint", "loaded"):
@@ -285,10 +284,10 @@ class RunDir:
     # -- launcher state: launcher → application and `dmr status`
 
     def write_launcher(self, state: LauncherState) -> None:
-        _replace(self.folder / "launcher.json", json.dumps(dataclasses.asdict(state)))
+        replace(self.folder / "launcher.json", json.dumps(dataclasses.asdict(state)))
 
     def read_launcher(self) -> LauncherState | None:
-        found = _read_json(self.folder / "launcher.json")
+        found = read_json(self.folder / "launcher.json")
         return None if found is None else LauncherState(**_known(LauncherState, found))
 
     # -- leases: which generation may commit
@@ -300,7 +299,7 @@ class RunDir:
         even a commit that already passed its check fails in the rename.
         """
         try:
-            _create(self.folder / "lease" / f"{generation:04d}", json.dumps(dict(content)))
+            create(self.folder / "lease" / f"{generation:04d}", json.dumps(dict(content)))
         except FileExistsError:
             return False
         self.fence(generation)
@@ -315,7 +314,7 @@ class RunDir:
         return sorted(int(name) for name in names if name.isdigit())
 
     def read_lease(self, generation: int) -> dict[str, Any] | None:
-        return _read_json(self.folder / "lease" / f"{generation:04d}")
+        return read_json(self.folder / "lease" / f"{generation:04d}")
 
     def staging(self, generation: int) -> Path:
         """Return where the checkpoints of a generation are written before their commit."""
@@ -360,7 +359,7 @@ class RunDir:
         A line that a crash cut short is passed over, and so are, unread, the events named in ``skip``.
         """
         pattern = "*.jsonl" if generation is None else f"{generation:04d}*.jsonl"
-        found = [event for path in sorted((self.folder / "ledger").glob(pattern)) for event in _lines(path, skip)]
+        found = [event for path in sorted((self.folder / "ledger").glob(pattern)) for event in lines(path, skip)]
         return sorted(found, key=lambda event: (event.get("generation", 0), event.get("time", 0.0)))
 
     # -- failure: the first rank to fail speaks
@@ -368,13 +367,13 @@ class RunDir:
     def claim_failure(self, generation: int, content: Mapping[str, Any]) -> bool:
         """Record a rank's failure; True for the first rank alone, which is the one to print it."""
         try:
-            _create(self.folder / "failure" / f"{generation:04d}.json", json.dumps(dict(content)))
+            create(self.folder / "failure" / f"{generation:04d}.json", json.dumps(dict(content)))
         except FileExistsError:
             return False
         return True
 
     def read_failure(self, generation: int) -> dict[str, Any] | None:
-        return _read_json(self.folder / "failure" / f"{generation:04d}.json")
+        return read_json(self.folder / "failure" / f"{generation:04d}.json")
 
 
 def waits_folder(token: str) -> Path:
@@ -386,83 +385,6 @@ def waits_folder(token: str) -> Path:
 def new_token() -> str:
     """Return a random token that tells one generation from any other."""
     return secrets.token_hex(8)
-
-
-def _create(path: Path, text: str) -> None:
-    """Create a file with its content in one step: nobody ever sees it empty."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(handle, "w") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        try:
-            os.link(temporary, path)
-        except FileExistsError:
-            # Over NFS a repeated request is told so although the first one made the link.
-            if os.stat(temporary).st_nlink != 2:
-                raise
-        except OSError as error:
-            if error.errno not in _NO_LINKS:
-                raise
-            _create_without_links(path, text)
-    finally:
-        os.unlink(temporary)
-
-
-_NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
-
-
-def _create_without_links(path: Path, text: str) -> None:
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(handle, "w") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
-
-
-def _replace(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with open(temporary, "w") as stream:
-            stream.write(text)
-        os.replace(temporary, path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        _overwrite(path, text)
-
-
-def _overwrite(path: Path, text: str) -> None:
-    """Write into the room that a file has already, where there is no other; a reader may see a half and reads again."""
-    with open(path, "r+b") as stream:
-        stream.write(text.encode())
-        stream.truncate()
-
-
-def _read_json(path: Path) -> dict[str, Any] | None:
-    try:
-        found = json.loads(path.read_text())
-    except (FileNotFoundError, NotADirectoryError, ValueError):
-        return None
-    return found if isinstance(found, dict) else None
-
-
-def _lines(path: Path, skip: Sequence[str]) -> Iterator[dict[str, Any]]:
-    marks = tuple(f'"event": "{name}"' for name in skip)
-    with open(path) as stream:
-        for line in stream:
-            if any(mark in line[:160] for mark in marks):
-                continue
-            try:
-                found = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(found, dict):
-                yield found
 
 
 def _known(cls: type, found: Mapping[str, Any]) -> dict[str, Any]:
