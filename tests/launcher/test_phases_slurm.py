@@ -19,8 +19,8 @@ pytest.importorskip("psutil")
 pytest.importorskip("ruptures")
 
 APP = Path(__file__).parent / "apps" / "three_phases.py"
-WORK = ("1.5", "100", "60", "20")
-"""Seconds of a step on one node, and steps of solve, write and mesh: 38, 83 and 12 s on 4 nodes."""
+WORK = ("1.5", "250", "150", "50")
+"""Seconds of a step on one node, and steps of solve, write and mesh: 95, 207 and 30 s on 4 nodes."""
 
 
 def run_once(bench: Any, name: str, policy: str) -> tuple[float, float, list[int]]:
@@ -32,7 +32,7 @@ def run_once(bench: Any, name: str, policy: str) -> tuple[float, float, list[int
     bench.sbatch("--nodes=4", str(script))
     run = RunDir(bench.folder / name)
     bench.wait(lambda: (run.folder / "run.json").exists(), "a start", 30.0)
-    bench.wait(lambda: read_history(run.events()).finished, "the end of the run; output:\n" + bench.output(), 240.0)
+    bench.wait(lambda: read_history(run.events()).finished, "the end of the run", 900.0)
     bench.wait(lambda: not bench.queue(), "an empty queue", 60.0)
     history = read_history(run.events())
     last = history.generations[-1]
@@ -41,7 +41,7 @@ def run_once(bench: Any, name: str, policy: str) -> tuple[float, float, list[int
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not os.environ.get("DMR_LONG"), reason="takes seven minutes: DMR_LONG=1 runs it")
+@pytest.mark.skipif(not os.environ.get("DMR_LONG"), reason="takes eighteen minutes: DMR_LONG=1 runs it")
 def test_the_second_run_asks_for_what_each_phase_needs_and_the_third_is_not_worse(
     cluster_factory: Callable[..., Any], slurm_on: Callable[..., Any]
 ) -> None:
