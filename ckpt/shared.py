@@ -19,6 +19,8 @@ FOLDER = Path("/dev/shm")
 _TOKEN = 16
 _SHARE = 4
 """At most one part in so many of what is free is taken."""
+SEEN = 512 << 20
+"""How much a rank sees at most, in bytes: some systems count it as memory of each rank that sees it."""
 
 
 class Shared:
@@ -77,6 +79,10 @@ def _of_node(group: Group, size: int) -> dict[int, Bytes]:
 
     node = _node(group.comm)
     try:
+        together = max(1, SEEN // size)
+        if node.size > together:
+            everybody, node = node, node.Split(node.rank // together)
+            everybody.Free()
         ranks = np.empty(node.size, np.int64)
         node.Allgather(np.array([group.rank], np.int64), ranks)
         if node.size == 1:

@@ -1,7 +1,7 @@
 """Block-cyclic, irregular and indexed arrays: saved on N ranks, loaded on M in every layout; in one start of MPI.
 
-Arguments: folder, drivers (comma-separated), how many nodes the ranks are to take themselves to be on, 0 for a node
-without a folder for shared memory. Prints a JSON line with what was covered.
+Arguments: folder, drivers (comma-separated), and whose memory the ranks see: of "all", of "some" as on two nodes, of
+"few" at most, of "none". Prints a JSON line with what was covered.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from dmr.ckpt import (
     plan,
     shared,
 )
+from dmr.ckpt.group import Group
 from dmr.ckpt.held import local_shape
 
 # Small pieces and rounds, so that small arrays have many.
@@ -101,10 +102,12 @@ def local(whole: np.ndarray, layout: Any, ranks: int, rank: int) -> np.ndarray:
 
 
 def main() -> None:
-    folder, drivers, nodes = Path(sys.argv[1]), sys.argv[2].split(","), int(sys.argv[3])
-    if nodes:
-        shared._node = lambda comm: comm.Split(comm.rank % nodes)
-    else:
+    folder, drivers, seen = Path(sys.argv[1]), sys.argv[2].split(","), sys.argv[3]
+    if seen == "some":
+        shared._node = lambda comm: comm.Split(comm.rank % 2)
+    elif seen == "few":
+        shared.SEEN = 2 * 3 * plan.ROUND  # of two ranks
+    elif seen == "none":
         shared.FOLDER = folder / "nothing"
     began = time.time()
     checked = 0
@@ -131,6 +134,11 @@ def main() -> None:
                 reading.Free()
             WORLD.Barrier()
     refusals(folder / "refused")
+    group = Group(WORLD)
+    found = shared.shared(group, 3 * plan.ROUND)
+    group.free()
+    assert found.everywhere == (seen == "all") and found.anywhere == (seen != "none")
+    assert len(found.of) == {"all": WORLD.size, "some": WORLD.size // 2, "few": 2, "none": 1}[seen]
     made = [path for path in shared.FOLDER.glob("dmr-" + "?" * 32) if path.is_file()]
     leftovers = [str(path) for path in made if path.stat().st_mtime > began]
     if WORLD.rank == 0:
