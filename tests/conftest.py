@@ -15,13 +15,13 @@ from dmr.launcher.cluster.tools import missing
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Fast tests first, then those on a real Slurm, the slow ones last.
 
-    Those on a Slurm are tried again when they fail: some 1 in 100 starts of Debian 12's Open MPI 4.1.4 over TCP between
-    virtual nodes of one machine ends in a segmentation fault inside of MPI, before the program has begun.
+    These are tried once more when they fail, which the summary tells: they wait for schedulers and processes within
+    deadlines, and other tests run beside them.
     """
     items.sort(key=lambda item: (item.get_closest_marker("slow") is not None, _needs_cluster(item)))
     for item in items:
         if _needs_cluster(item) or item.get_closest_marker("slow") is not None:
-            item.add_marker(pytest.mark.flaky(reruns=2, reruns_delay=2))
+            item.add_marker(pytest.mark.flaky(reruns=1, reruns_delay=2))
 
 
 def _needs_cluster(item: pytest.Item) -> bool:
