@@ -10,6 +10,7 @@ import json
 import sys
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 from mpi4py import MPI
 
@@ -22,6 +23,7 @@ plan.ROUND = 3 * 4096
 WORLD = MPI.COMM_WORLD
 STRUCT = np.dtype([("a", "<i2"), ("b", ">f8", (3,)), ("c", "S3")], align=True)
 DTYPES = ["?", "i1", "<u2", ">i4", "<f2", "<f4", "<f8", ">f8", "<c16", "g", "S5", "U3", "<M8[ns]", STRUCT]
+DTYPES += [ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn]
 SHAPES = [(5000,), (3,), (0,), (61, 47), (2, 900), (900, 2), (0, 4), (13, 11, 7), (2, 1, 1700), (1, 33, 40)]
 
 
@@ -56,7 +58,9 @@ def cases() -> list[tuple[str, np.ndarray, Layout, Layout]]:
             other = layouts[(place + 1) % len(layouts)] if number % 2 else layout
             found.append((f"{shape}/{place}", content(shape, dtype, len(found)), layout, other))
     for dtype in map(np.dtype, DTYPES):
-        found.append((f"dtype {dtype.str} ü", content((53, 19), dtype, len(found)), Block(axes=(0, 1)), Block()))
+        found.append(
+            (f"dtype {dtype.str} {dtype.name} ü", content((53, 19), dtype, len(found)), Block(axes=(0, 1)), Block())
+        )
     found.append(("0-d", content((), np.dtype("f8"), 5), Replicated(), Replicated()))
     return found
 
