@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from .box import Box
-from .errors import Unsupported
-from .layout import Layout, Shape, dims_create
+from .layout import Layout, Shape, axes_of, dims_create
 from .parts import Axis, CyclicAxis, Part
 
 
@@ -63,10 +62,7 @@ class BlockCyclic:
             When the array has no such axis.
         """
         assert self.axes is not None
-        axes = tuple(axis + len(shape) if axis < 0 else axis for axis in self.axes)
-        if any(not 0 <= axis < len(shape) for axis in axes) or len(set(axes)) != len(axes):
-            raise Unsupported(f"{self!r} can't deal out an array of shape {shape}: it has {len(shape)} axes")
-        return axes
+        return axes_of(repr(self), self.axes, shape)
 
     def grid_for(self, shape: Shape, ranks: int) -> tuple[int, ...]:
         """Return the number of processes along each of ``axes``; their product is ``ranks``."""

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from .box import Box
-from .errors import Mismatch, Unsupported
-from .layout import Block, BoxLayout, Layout, Shape
+from .errors import Mismatch
+from .layout import Block, BoxLayout, Layout, Shape, axes_of
 from .parts import Part
 
 
@@ -59,9 +59,7 @@ class Counts(BoxLayout):
 
 @functools.lru_cache(maxsize=64)
 def _counts_boxes(layout: Counts, shape: Shape, ranks: int) -> tuple[tuple[Box, ...], ...]:
-    axis = layout.axis + len(shape) if layout.axis < 0 else layout.axis
-    if not 0 <= axis < len(shape):
-        raise Unsupported(f"Counts(axis={layout.axis}) can't split an array of shape {shape}")
+    (axis,) = axes_of(f"Counts(axis={layout.axis})", (layout.axis,), shape)
     if len(layout.counts) != ranks or sum(layout.counts) != shape[axis]:
         raise Mismatch(
             f"Counts has {len(layout.counts)} numbers with sum {sum(layout.counts)}; for {shape} on {ranks} ranks "

@@ -6,7 +6,7 @@ import abc
 import functools
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -109,10 +109,7 @@ class Block(BoxLayout):
             When the array has no such axis.
         """
         assert self.axes is not None
-        axes = tuple(axis + len(shape) if axis < 0 else axis for axis in self.axes)
-        if any(not 0 <= axis < len(shape) for axis in axes) or len(set(axes)) != len(axes):
-            raise Unsupported(f"{self!r} can't split an array of shape {shape}: it has {len(shape)} axes")
-        return axes
+        return axes_of(repr(self), self.axes, shape)
 
     def grid_for(self, shape: Shape, ranks: int) -> tuple[int, ...]:
         """Return the number of processes along each of ``axes``; their product is ``ranks``.
@@ -175,6 +172,20 @@ class Replicated(BoxLayout):
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Replicated:
         return cls()
+
+
+def axes_of(layout: str, axes: Sequence[int], shape: Shape) -> tuple[int, ...]:
+    """Return the axes that a layout names, counted from 0.
+
+    Raises
+    ------
+    Unsupported
+        When an array of this shape has no such axis, or two of them are the same one.
+    """
+    found = tuple(axis + len(shape) if axis < 0 else axis for axis in axes)
+    if any(not 0 <= axis < len(shape) for axis in found) or len(set(found)) != len(found):
+        raise Unsupported(f"{layout} can't split an array of shape {shape}: it has {len(shape)} axes")
+    return found
 
 
 def split(count: int, parts: int) -> list[int]:

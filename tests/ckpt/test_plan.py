@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dmr.ckpt import Block, Box, Replicated, Unsupported, parts
+from dmr.ckpt import Block, BlockCyclic, Box, Counts, Layout, Replicated, Unsupported, parts
 from dmr.ckpt.held import Held, cuts
 from dmr.ckpt.parts import Axis, CyclicAxis, Part, cut, get, put
 from dmr.ckpt.plan import BLOCK, PIECE, ROUND, bounds_of, elements_per_piece, plan, rounds, window
@@ -77,9 +77,17 @@ def test_wrong_blocks_are_refused(wrong: dict) -> None:
         Block(**wrong)
 
 
-def test_missing_axis_is_named() -> None:
+@pytest.mark.parametrize("layout", [Block(axis=1), BlockCyclic((2,), axes=(1,)), Counts((2, 3), axis=1)])
+def test_missing_axis_is_named(layout: Layout) -> None:
     with pytest.raises(Unsupported, match="it has 1 axes"):
-        Block(axis=1).boxes((5,), 2)
+        layout.boxes((5,), 2)
+
+
+@pytest.mark.parametrize("layout", [Block(axes=(0, -2)), BlockCyclic((2, 2), axes=(0, -2))])
+def test_an_axis_named_twice_is_refused(layout: Layout) -> None:
+    with pytest.raises(Unsupported, match="can't split an array of shape"):
+        layout.boxes((5, 5), 2)
+    assert layout.boxes((5, 5, 5), 2)
 
 
 @given(shapes, st.data())
