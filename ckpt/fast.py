@@ -85,7 +85,7 @@ class FastFolder:
         self.path = _path(base, self._note["token"])
         self._lock = self._hold()
         try:
-            _write(self.path / _OWNER, {"folder": str(shared)})
+            _write(self.path / _OWNER, {"folder": str(shared), "device": shared.stat().st_dev})
             _write(shared / IDENTITY, self._note)
         except OSError:
             os.close(self._lock)
@@ -176,8 +176,8 @@ def reclaim(base: Path, besides: Path) -> None:
             if path == besides or path.is_symlink():
                 continue
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError, CheckpointError):
-                shared = Path(json.loads((path / _OWNER).read_text())["folder"])
-                if not _is_over(path, shared):
+                owner = json.loads((path / _OWNER).read_text())
+                if not _is_over(path, Path(owner["folder"]), owner["device"]):
                     continue
                 handle = _open_lock(path)
                 try:
@@ -210,12 +210,13 @@ def _age(one: CheckpointInfo) -> tuple[int, int]:
     return one.generation, one.step
 
 
-def _is_over(path: Path, shared: Path) -> bool:
+def _is_over(path: Path, shared: Path, device: int) -> bool:
     note = _read(shared / IDENTITY)
-    if note is not None and _path(path.parent, note["token"]) == path:
-        return superseded(path, shared)
-    # Where the whole file system is away, as one that is not mounted, nothing is known.
-    return note is not None or (not shared.exists() and shared.parent.parent.is_dir())
+    if note is not None:
+        return _path(path.parent, note["token"]) != path or superseded(path, shared)
+    # Of a file system that is not mounted nothing is known: then what is there belongs to another one.
+    there = next(each for each in shared.parents if each.exists())
+    return not shared.exists() and there.stat().st_dev == device
 
 
 def _path(base: Path, token: str) -> Path:

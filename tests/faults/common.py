@@ -43,9 +43,9 @@ def state(step: int, ranks: int = 1, rank: int = 0) -> dict[str, Any]:
     return items
 
 
-def judge(folder: Path, at_least: int) -> int:
+def judge(folder: Path, at_least: int, fast_dir: Path | None = None) -> int:
     """Check that the newest committed state loads, bitwise, and is not older than was reported; return its step."""
-    with Store(folder) as store:
+    with Store(folder, fast_dir=fast_dir) as store:
         loaded = store.load_newest()
         if loaded is None:
             assert at_least <= 0, f"{folder}: step {at_least} was committed, and nothing is there"
@@ -57,6 +57,17 @@ def judge(folder: Path, at_least: int) -> int:
             assert found == whole(name, loaded.step).tobytes(), f"{folder}: array {name} of step {loaded.step}"
         assert loaded.rng("noise").random() == np.random.default_rng(loaded.step).random()
         return loaded.step
+
+
+def judge_levels(folder: Path, at_least: int, fast_dir: Path) -> tuple[int, bool]:
+    """As `judge`, of both levels; return the step, and whether it was on the node alone.
+
+    Without the node there is the one before, and once it was loaded there it is in the shared folder, too.
+    """
+    shared = judge(folder, at_least - 1)
+    newest = judge(folder, at_least, fast_dir)
+    assert judge(folder, newest) == newest and not list(fast_dir.iterdir())
+    return newest, newest > shared
 
 
 def report(path: Path, step: int) -> None:

@@ -15,19 +15,18 @@ import common
 from dmr.ckpt import Store
 
 
-def one_process(folder: Path, count: int, dice: random.Random) -> dict[str, Any]:
-    """Kill a process that saves, again and again, at random instants of its saves."""
+def one_process(folder: Path, count: int, dice: random.Random, *, levels: bool = False) -> dict[str, Any]:
+    """Kill a process that saves, again and again, at random instants of its saves; or of those in two levels."""
     common.small_pieces()
-    log = folder / "log"
+    log, node = folder / "log", _node(folder, levels)
     cost = seconds_of_a_save(folder / "warm")
-    commits = 0
-    during = 0
+    commits = during = alone = 0
     for _ in range(count):
         before = common.reported(log)
         child = os.fork()
         if child == 0:
             try:
-                store = Store(folder / "checkpoints")
+                store = Store(folder / "checkpoints", fast_dir=node)
                 for step in range(before + 1, before + 1000):
                     store.save(step, common.state(step))
                     common.report(log, step)
@@ -38,13 +37,27 @@ def one_process(folder: Path, count: int, dice: random.Random) -> dict[str, Any]
         os.waitpid(child, 0)
         during += any(path.is_file() for path in (folder / "checkpoints").glob(".staging-*/step-*"))
         at_least = common.reported(log)
-        found = common.judge(folder / "checkpoints", at_least)
+        found, only_there = _judge(folder / "checkpoints", at_least, node)
+        alone += only_there
         assert found <= at_least + 1
         if found > at_least:  # committed, and killed before it could tell
             common.report(log, found)
         commits += found - before
     assert commits > 0 and during > 0, f"{count} kills met {during} saves under way and let {commits} end"
-    return {"kills": count, "in_the_middle_of_a_save": during, "commits": commits}
+    assert bool(alone) == levels
+    return {"kills": count, "in_the_middle_of_a_save": during, "commits": commits, "on_the_node_alone": alone}
+
+
+def _node(folder: Path, levels: bool) -> Path | None:
+    node = folder / "node"
+    node.mkdir(mode=0o700)
+    return node if levels else None
+
+
+def _judge(checkpoints: Path, at_least: int, node: Path | None) -> tuple[int, bool]:
+    if node is None:
+        return common.judge(checkpoints, at_least), False
+    return common.judge_levels(checkpoints, at_least, node)
 
 
 def seconds_of_a_save(folder: Path) -> float:
@@ -57,18 +70,19 @@ def seconds_of_a_save(folder: Path) -> float:
         return (time.perf_counter() - begin) / 5
 
 
-def ranks(folder: Path, count: int, dice: random.Random) -> dict[str, Any]:
-    """Kill ranks of an MPI job: in turn one of them, rank 0, all."""
+def ranks(folder: Path, count: int, dice: random.Random, *, levels: bool = False) -> dict[str, Any]:
+    """Kill ranks of an MPI job: in turn one of them, rank 0, all. Its saves are in two levels if that is asked for."""
     command = common.mpi_command(3)
     if not command:
         return {"kills": 0, "skipped": "no MPI"}
-    log, ready = folder / "log", folder / "ready"
-    commits, slowest = 0, 0.0
+    log, ready, node = folder / "log", folder / "ready", _node(folder, levels)
+    fast = [] if node is None else [str(node)]
+    commits, alone, slowest = 0, 0, 0.0
     for number in range(count):
         before = common.reported(log)
         ready.unlink(missing_ok=True)
         job = subprocess.Popen(
-            [*command, str(common.HERE / "saver.py"), str(folder / "checkpoints"), str(log), str(ready)],
+            [*command, str(common.HERE / "saver.py"), str(folder / "checkpoints"), str(log), str(ready), *fast],
             env=common.environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -79,27 +93,32 @@ def ranks(folder: Path, count: int, dice: random.Random) -> dict[str, Any]:
             assert job.poll() is None and time.monotonic() < limit, "the job did not start"
             time.sleep(0.005)
         pids = [int(each) for each in ready.read_text().split()]
-        time.sleep(dice.uniform(0, 0.15))
+        time.sleep(dice.uniform(0, 0.3 if levels else 0.15))
         victims = {0: pids, 1: pids[:1], 2: [dice.choice(pids[1:])]}[number % 3]
         for pid in victims:
             os.kill(pid, signal.SIGKILL)
         slowest = max(slowest, common.end_within(job, 30))
         at_least = common.reported(log)
-        found = common.judge(folder / "checkpoints", at_least)
+        found, only_there = _judge(folder / "checkpoints", at_least, node)
+        alone += only_there
         assert found <= at_least + 1
         if found > at_least:
             common.report(log, found)
         commits += found - before
     assert commits > 0
-    return {"kills": count, "commits": commits, "slowest_end_seconds": round(slowest, 2)}
+    slowest = round(slowest, 2)
+    return {"kills": count, "commits": commits, "slowest_end_seconds": slowest, "on_the_node_alone": alone}
 
 
-def every_point(folder: Path) -> dict[str, Any]:
-    """Kill a save at each of its calls to the system that open, write, sync, rename or remove, one after the other."""
+def every_point(folder: Path, *, levels: bool = False) -> dict[str, Any]:
+    """Kill a save at each of its calls to the system that open, write, sync, rename or remove, one after the other.
+
+    In two levels, the calls are those of the copy to the shared folder, too.
+    """
     common.small_pieces()
     names = ("open", "pwrite", "fsync", "rename", "replace", "unlink", "mkdir", "close")
-    points = 0
-    target = folder / "checkpoints"
+    points = alone = 0
+    target, node = folder / "checkpoints", _node(folder, levels)
     with Store(target) as store:
         store.save(1, common.state(1))
         store.save(2, common.state(2))
@@ -110,11 +129,14 @@ def every_point(folder: Path) -> dict[str, Any]:
         if child == 0:
             try:
                 _die_at(names, points)
-                Store(target).save(3, common.state(3))
+                store = Store(target, fast_dir=node)
+                store.save(3, common.state(3))
+                store.wait()
             finally:
                 os._exit(7)
         _, status = os.waitpid(child, 0)
-        found = common.judge(target, 2)
+        found, only_there = _judge(target, 2, node)
+        alone += only_there
         if not os.WIFSIGNALED(status):
             assert os.WEXITSTATUS(status) == 7 and found == 3
             break
@@ -122,7 +144,8 @@ def every_point(folder: Path) -> dict[str, Any]:
         for path in target.glob("step-*3-g0000.h5"):
             path.unlink()
     assert points > 30 and all(outcomes.values()), (points, outcomes)
-    return {"points": points - 1, **outcomes}
+    assert bool(alone) == levels
+    return {"points": points - 1, **outcomes, "on_the_node_alone": alone}
 
 
 def _die_at(names: tuple[str, ...], point: int) -> None:

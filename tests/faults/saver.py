@@ -1,4 +1,4 @@
-"""A job that saves without end. Arguments: folder, log, number of ranks' pids file, keep."""
+"""A job that saves without end. Arguments: folder, log, file for the ranks' pids, and maybe a fast folder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ folder, log = Path(sys.argv[1]), Path(sys.argv[2])
 pids = comm.allgather(os.getpid())
 first = common.reported(log) + 1
 first = comm.bcast(first)
-with Store(folder, comm, deadline=5) as store:
+with Store(folder, comm, deadline=5, fast_dir=sys.argv[4] if len(sys.argv) > 4 else None) as store:
     if comm.rank == 0:
         ready = Path(sys.argv[3])
         ready.with_suffix(".new").write_text(" ".join(map(str, pids)))

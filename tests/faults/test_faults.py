@@ -45,6 +45,21 @@ def test_killed_at_every_point() -> None:
     assert counts["before"] > counts["after"] > 0
 
 
+def test_killed_in_two_levels() -> None:
+    counts = run("kills_levels")
+    assert counts["kills"] >= 60 and counts["on_the_node_alone"] > 0
+
+
+def test_ranks_killed_in_two_levels() -> None:
+    counts = run("ranks_levels")
+    assert counts["kills"] >= 6 and counts["slowest_end_seconds"] < 15
+
+
+def test_killed_at_every_point_of_two_levels() -> None:
+    counts = run("every_point_levels")
+    assert counts["before"] > 0 and counts["on_the_node_alone"] > 10
+
+
 @pytest.mark.parametrize("scenario", ["flips", "truncations"])
 def test_all_damage_is_found(scenario: str) -> None:
     assert run(scenario)["missed"] == 0
