@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 
 from dmr.launcher.cluster import PrivateCluster
+from dmr.launcher.history import SuccessorRecord
 from dmr.launcher.identity import lives
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -35,6 +36,7 @@ from conftest import APPS, BIN, SlurmBench, expected  # type: ignore[import-not-
 
 STEPS = 160
 SECONDS = 0.05
+NODES = 8
 SIZES = (1, 2, 3, 4)
 STUCK = 240.0
 """A run that has not finished by then, whatever was done to it, is stuck."""
@@ -131,11 +133,27 @@ class Chaos:
         return self.bench.dmr("resize", "run", "--nodes", str(self.dice.choice(SIZES))).returncode == 0
 
     def cancel_successor(self) -> bool:
-        pending = self.bench.history.open_successor
+        pending = self.bench.history.open_successor or self._wait_behind_others()
         if pending is None or pending.job is None:
             return False
         self.cluster.run(["scancel", pending.job], check=False)
         return True
+
+    def _wait_behind_others(self) -> SuccessorRecord | None:
+        """Have the run ask for more nodes than another job leaves; returns the successor that waits for them."""
+        last = self.bench.history.last
+        if last is None or last.nodes >= SIZES[-1]:
+            return None
+        self._other_job(NODES - last.nodes, seconds=8)
+        time.sleep(2)
+        self.bench.dmr("resize", "run", "--nodes", str(SIZES[-1]))
+        until = time.monotonic() + 4
+        while time.monotonic() < until:
+            found = self.bench.history.open_successor
+            if found is not None and found.job is not None:
+                return found
+            time.sleep(0.1)
+        return None
 
     def cancel_run(self) -> bool:
         return self._on_own_job(["scancel"])
@@ -168,9 +186,11 @@ class Chaos:
         return True
 
     def rival(self) -> bool:
-        nodes = self.dice.randint(2, 6)
-        self.cluster.run(["sbatch", f"--nodes={nodes}", "--time=1", "--output=/dev/null", "--wrap=sleep 4"])
+        self._other_job(self.dice.randint(2, 6), seconds=4)
         return True
+
+    def _other_job(self, nodes: int, seconds: int) -> None:
+        self.cluster.run(["sbatch", f"--nodes={nodes}", "--time=1", "--output=/dev/null", f"--wrap=sleep {seconds}"])
 
     def stop(self) -> bool:
         return self.bench.dmr("stop", "run", *(["--now"] * (self.dice.random() < 0.5))).returncode == 0
@@ -293,7 +313,7 @@ def empty(cluster: PrivateCluster) -> None:
 def campaign(runs: int, minutes: float | None, seed: int, faults: int, say: Callable[[str], None]) -> Tally:
     """Do it until the runs are done, or the time is up."""
     tally, began = Tally(), time.monotonic()
-    with PrivateCluster(nodes=8, config=["SlurmdTimeout=5"]) as cluster:
+    with PrivateCluster(nodes=NODES, config=["SlurmdTimeout=5"]) as cluster:
         while (time.monotonic() - began < 60 * minutes) if minutes else tally.runs < runs:
             empty(cluster)
             dice = random.Random(seed + tally.runs)
