@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from .assembly import Marks
 from .group import Group
 from .held import Held
-from .parts import Cut, Strides, cut
-from .plan import ArrayPlan, Entry, rounds
+from .parts import Part
+from .plan import ArrayPlan, Entry, mark_type, marks_place, rounds
 from .shared import shared
 
 Bytes = npt.NDArray[np.uint8]
@@ -53,9 +54,10 @@ class Exchange:
         """Whether some ranks don't see each other's pieces; the same on every rank."""
         return self._shared is not None and not self._shared.everywhere
 
-    def unknown(self, number: int) -> bool:
-        """Return whether a round has pieces of arrays of which each rank knows its own part alone."""
-        return bool(self._unknown[self.schedule.arrays(number)].any())
+    @property
+    def listed(self) -> bool:
+        """Whether there are arrays of which each rank knows its own rows alone."""
+        return bool(self._unknown.any())
 
     def mine(self, number: int) -> list[Entry]:
         """Return the pieces of a round that this rank owns."""
@@ -80,6 +82,15 @@ class Exchange:
         lo, hi = its.span(entry.piece)
         begin = number % self.slots * self.schedule.slot + entry.place
         return self._shared.of[entry.owner][begin : begin + (hi - lo) * its.itemsize]
+
+    def marks(self, number: int, entry: Entry) -> Marks:
+        """Return the marks of a piece's rows, beside what `memory` returns."""
+        assert self._shared is not None
+        its = self.plans[entry.array]
+        (lo, hi), (first, last) = its.span(entry.piece), its.rows(entry.piece)
+        kind = mark_type(self.group.size)
+        begin = number % self.slots * self.schedule.slot + marks_place(entry.place, (hi - lo) * its.itemsize)
+        return self._shared.of[entry.owner][begin : begin + (last - first) * kind.itemsize].view(kind)
 
     def meet(self) -> None:
         """Wait for the other ranks, and let what each has put into memory be seen by all. Collective."""
@@ -118,31 +129,14 @@ class Exchange:
         return {rank: count for rank, count in enumerate(self.group.counts(numbers).tolist()) if count}
 
 
-def rows_of(overlap: Cut) -> npt.NDArray[np.int64]:
-    """Return the rows of a box that an index list has, by their places in the box."""
-    rows = overlap.inside[0]
-    assert not isinstance(rows, Strides)
-    return np.arange(rows.start, rows.stop, dtype=np.int64) if isinstance(rows, slice) else rows
+def tell_rows(rows: npt.NDArray[np.int64]) -> list[npt.NDArray[Any]]:
+    """Return what tells the owner of a piece which rows of it this rank's index list names."""
+    return [np.array([len(rows)], np.int64), rows]
 
 
-def tell_rows(each: Held, its: ArrayPlan, piece: int, *, data: bool) -> list[npt.NDArray[Any]]:
-    """Return what tells the owner of a piece which rows this rank holds: for each box their number, places, data."""
-    told: list[npt.NDArray[Any]] = []
-    (part,) = each.parts(each.rank)
-    for box in its.boxes(piece):
-        overlap = cut(part, box)
-        if overlap is None:
-            told.append(np.zeros(1, np.int64))
-            continue
-        rows = rows_of(overlap)
-        told += [np.array([len(rows)], np.int64), rows]
-        if data:
-            told.append(each.take(0, overlap))
-    return told
-
-
-def read_rows(source: Bytes, begin: int) -> tuple[npt.NDArray[np.int64], int]:
-    """Return the rows that begin there in what a rank has told, and where it goes on."""
+def read_rows(its: ArrayPlan, source: Bytes, begin: int) -> tuple[Part, int]:
+    """Return what a rank holds by the rows that it tells, and where its message goes on."""
     count = int(source[begin : begin + 8].view(np.int64)[0])
     end = begin + 8 + 8 * count
-    return source[begin + 8 : end].view(np.int64), end
+    rows = source[begin + 8 : end].view(np.int64)
+    return Part((rows, *((0, extent) for extent in its.shape[1:]))), end

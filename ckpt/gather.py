@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .assembly import Listed, put_own, put_sent
+from .assembly import Marks, check_marks, mark, own_rows, put_own, put_sent, verify_marks
 from .drivers import Output
-from .exchange import Exchange, tell_rows
+from .exchange import Exchange, read_rows, tell_rows
 from .group import Group
 from .held import Held, cuts
 from .manifest import Manifest, digest
-from .plan import SMALL, ArrayPlan, plan
+from .plan import SMALL, ArrayPlan, Entry, mark_type, plan
 from .trouble import Trouble
 
 Bytes = npt.NDArray[np.uint8]
@@ -66,9 +66,10 @@ def _own_piece(each: Held, its: ArrayPlan, piece: int, output: Output) -> Bytes:
         data[:] = 0
     put_own(each, its, piece, data)
     if not each.known:
-        listed = Listed(each, its, piece, data)
-        listed.note_own()
-        listed.check()
+        first, last = its.rows(piece)
+        marks = np.zeros(last - first, mark_type(each.ranks))
+        mark(marks, own_rows(each, its, piece) - first, each.rank)
+        check_marks(each, its, piece, marks)
     return data
 
 
@@ -87,22 +88,27 @@ class _Gathering:
         self._held, self._plans, self._rank = exchange.held, exchange.plans, exchange.group.rank
         self._digests, self._first = digests, first
         self._writes: deque[list[Callable[[], None]]] = deque()
+        self._named: list[tuple[Marks, npt.NDArray[np.int64], int]] = []
 
     def run(self) -> None:
         """Collective."""
-        for number in range(len(self._exchange)):
-            with self._trouble:
-                self._open(number)
+        exchange = self._exchange
+        count = len(exchange)
+        for number in range(count + (1 + exchange.listed if count else 0)):
+            if number < count:
+                with self._trouble:
+                    self._open(number)
             # Now the memory of this round is free on every rank, and the round before is put together.
-            self._exchange.meet()
-            if number:
+            exchange.meet()
+            if number >= 2:
+                self._check(number - 2)
+            if 1 <= number <= count:
                 self._write(number - 1)
-            self._put(number)
-            if self._exchange.sends or self._exchange.unknown(number):
-                self._send(number)
-        if len(self._exchange):
-            self._exchange.meet()
-            self._write(len(self._exchange) - 1)
+                self._verify()
+            if number < count:
+                self._put(number)
+                if exchange.sends:
+                    self._send(number)
         for writes in self._writes:
             self._wait(writes)
 
@@ -111,8 +117,11 @@ class _Gathering:
         while len(self._writes) > max(self._exchange.slots - 2, 0):
             self._wait(self._writes.popleft())
         for entry in self._exchange.mine(number):
-            if self._held[entry.array].partial:
+            each = self._held[entry.array]
+            if each.partial:
                 self._exchange.memory(number, entry)[:] = 0
+            if not each.known:
+                self._exchange.marks(number, entry)[:] = 0
 
     def _wait(self, writes: Sequence[Callable[[], None]]) -> None:
         for wait in writes:
@@ -120,42 +129,63 @@ class _Gathering:
                 wait()
 
     def _put(self, number: int) -> None:
+        """Put what this rank holds into the pieces that it sees."""
+        self._named = []
         with self._trouble:
             for entry in self._exchange.touched(number):
                 if self._exchange.sees(entry.owner):
-                    data = self._exchange.memory(number, entry)
-                    put_own(self._held[entry.array], self._plans[entry.array], entry.piece, data)
+                    each, its = self._held[entry.array], self._plans[entry.array]
+                    put_own(each, its, entry.piece, self._exchange.memory(number, entry))
+                    if not each.known:
+                        rows = own_rows(each, its, entry.piece)
+                        self._name(number, entry, rows, self._rank)
+
+    def _name(self, number: int, entry: Entry, rows: npt.NDArray[np.int64], rank: int) -> None:
+        marks, first = self._exchange.marks(number, entry), self._plans[entry.array].rows(entry.piece)[0]
+        self._named.append((marks, rows - first, rank))
+        mark(*self._named[-1])
 
     def _send(self, number: int) -> None:
-        """Send to owners what they don't see, and which rows of index lists this rank holds."""
+        """Send to owners what they don't see of this rank's."""
         exchange, held, plans = self._exchange, self._held, self._plans
         outgoing: dict[int, list[npt.NDArray[Any]]] = {}
         with self._trouble:
             for array, piece, owner, _ in exchange.touched(number):
-                each, its, seen = held[array], plans[array], exchange.sees(owner)
-                if owner == self._rank or (each.known and seen):
+                if exchange.sees(owner):
                     continue
+                each, its = held[array], plans[array]
                 sources = outgoing.setdefault(owner, [])
-                if each.known:
-                    sources.extend(each.take(index, o) for _, _, index, o in cuts(its, piece, each.parts(each.rank)))
-                else:
-                    sources.extend(tell_rows(each, its, piece, data=not seen))
+                if not each.known:
+                    sources.extend(tell_rows(own_rows(each, its, piece)))
+                sources.extend(each.take(index, o) for _, _, index, o in cuts(its, piece, each.parts(each.rank)))
         received = exchange.send("pieces", outgoing)
         with self._trouble:
             places = dict.fromkeys(received, 0)
             for entry in exchange.mine(number):
-                each, its, piece = held[entry.array], plans[entry.array], entry.piece
-                data = exchange.memory(number, entry)
-                listed = None if each.known else Listed(each, its, piece, data)
-                if listed is not None:
-                    listed.note_own()
+                each, its, data = held[entry.array], plans[entry.array], exchange.memory(number, entry)
                 for rank, source in received.items():
-                    if listed is not None:
-                        places[rank] = listed.note(source, places[rank], data=not exchange.sees(rank))
-                    elif not exchange.sees(rank):
-                        places[rank] = put_sent(each, its, piece, data, rank, source, places[rank])
-                if listed is not None:
-                    listed.check()
+                    if each.known:
+                        parts = each.parts(rank)
+                    else:
+                        part, places[rank] = read_rows(its, source, places[rank])
+                        parts = (part,)
+                        rows = part.axes[0]
+                        assert isinstance(rows, np.ndarray)
+                        self._name(number, entry, rows, rank)
+                    places[rank] = put_sent(its, entry.piece, data, parts, source, places[rank])
+
+    def _verify(self) -> None:
+        with self._trouble:
+            for marks, rows, rank in self._named:
+                verify_marks(marks, rows, rank)
+
+    def _check(self, number: int) -> None:
+        with self._trouble:
+            for entry in self._exchange.mine(number):
+                each = self._held[entry.array]
+                if not each.known:
+                    its = self._plans[entry.array]
+                    check_marks(each, its, entry.piece, self._exchange.marks(number, entry))
 
     def _write(self, number: int) -> None:
         writes: list[Callable[[], None]] = []

@@ -115,7 +115,7 @@ class Held:
 
     @property
     def moved(self) -> Moved:
-        return Moved(self.shape, self.itemsize, self.piece, self.bounds, self.everywhere)
+        return Moved(self.shape, self.itemsize, self.piece, self.bounds, self.everywhere, not self.known)
 
     def parts(self, rank: int) -> tuple[Part, ...]:
         """Return what a rank holds; of `Indices` this rank alone."""

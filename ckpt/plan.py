@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -99,6 +99,8 @@ class ArrayPlan:
         Rank that puts together, or reads, each piece.
     mixed
         Whether a piece takes elements from, or has elements for, ranks beside its owner.
+    listed
+        Whether each rank knows of its own rows alone.
     """
 
     shape: tuple[int, ...]
@@ -106,6 +108,7 @@ class ArrayPlan:
     per_piece: int
     owners: Ints
     mixed: npt.NDArray[np.bool_]
+    listed: bool = False
 
     @cached_property
     def size(self) -> int:
@@ -114,6 +117,12 @@ class ArrayPlan:
     def span(self, piece: int) -> tuple[int, int]:
         """Return the range of elements of a piece, in C order."""
         return piece * self.per_piece, min((piece + 1) * self.per_piece, self.size)
+
+    def rows(self, piece: int) -> tuple[int, int]:
+        """Return the range of indices along the first axis that a piece has elements of."""
+        lo, hi = self.span(piece)
+        stride = math.prod(self.shape[1:])
+        return lo // stride, -(-hi // stride)
 
     def own(self, rank: int) -> list[int]:
         """Return the pieces that a rank owns and that need no exchange."""
@@ -135,7 +144,8 @@ def piece_count(size: int, itemsize: int, per_piece: int) -> int:
 class Moved:
     """One array as the planner sees it.
 
-    ``bounds`` are those of `bounds_of`; ``everywhere`` says that every rank holds the whole array.
+    ``bounds`` are those of `bounds_of`; ``everywhere`` says that every rank holds the whole array, ``listed`` that each
+    knows of its own rows alone.
     """
 
     shape: tuple[int, ...]
@@ -143,6 +153,7 @@ class Moved:
     per_piece: int
     bounds: list[int] | None
     everywhere: bool = False
+    listed: bool = False
 
 
 def plan(arrays: Sequence[Moved], ranks: int) -> list[ArrayPlan]:
@@ -170,7 +181,7 @@ def plan(arrays: Sequence[Moved], ranks: int) -> list[ArrayPlan]:
             owners, mixes = _owners(each, count, before if is_small else None, total, ranks)
         if is_small:
             before += size * each.itemsize
-        found.append(ArrayPlan(each.shape, each.itemsize, each.per_piece, owners, mixes))
+        found.append(ArrayPlan(each.shape, each.itemsize, each.per_piece, owners, mixes, each.listed))
     return found
 
 
@@ -231,11 +242,6 @@ class Rounds:
         columns = (each[here][which].tolist() for each in (self.array, self.piece, self.owner, self.place))
         return [Entry(*each) for each in zip(*columns, strict=True)]
 
-    def arrays(self, number: int) -> Ints:
-        """Return the arrays that a round has pieces of."""
-        found: Ints = np.unique(self.array[self.starts[number] : self.starts[number + 1]])
-        return found
-
 
 def rounds(plans: Sequence[ArrayPlan], ranks: int) -> Rounds:
     """Arrange the mixed pieces so that no rank owns more than `ROUND` bytes (or one piece) of them in a round."""
@@ -249,11 +255,14 @@ def rounds(plans: Sequence[ArrayPlan], ranks: int) -> Rounds:
     hi = np.concatenate([none, *(np.minimum((which + 1) * each.per_piece, each.size) for each, which in here)])
     itemsize = np.array([each.itemsize for each in plans], np.int64)
     size = (hi - lo) * itemsize[array]
+    stride = np.array([math.prod(each.shape[1:]) if each.listed else 0 for each in plans], np.int64)[array]
+    whole = np.maximum(stride, 1)
+    marks = np.where(stride > 0, (-(-hi // whole) - lo // whole) * mark_type(ranks).itemsize, 0)
     number, place = np.zeros((2, len(piece)), np.int64)
     slot = 0
     for rank in range(ranks):
         mine = np.flatnonzero(owner == rank)
-        number[mine], place[mine], needed = _arrange(size[mine])
+        number[mine], place[mine], needed = _arrange(size[mine], marks[mine])
         slot = max(slot, needed)
     order = np.lexsort((np.arange(len(piece)), owner, number))
     count = int(number.max()) + 1 if len(piece) else 0
@@ -262,16 +271,26 @@ def rounds(plans: Sequence[ArrayPlan], ranks: int) -> Rounds:
     return Rounds(array[order], piece[order], owner[order], lo[order], hi[order], place[order], starts, slot)
 
 
-def _arrange(sizes: Ints) -> tuple[Ints, Ints, int]:
+def mark_type(ranks: int) -> np.dtype[Any]:
+    """Return the type of a mark that says which rank has named a row."""
+    return np.dtype(np.int16 if ranks < 1 << 15 else np.int32)
+
+
+def marks_place(place: int, size: int) -> int:
+    """Return where the marks of a piece's rows stand in the owner's slot: behind the piece."""
+    return -(-(place + size) // _LINE) * _LINE
+
+
+def _arrange(sizes: Ints, marks: Ints) -> tuple[Ints, Ints, int]:
     """Return the round of each piece, its place in the owner's slot, and the size of the slot."""
     number, place = np.zeros((2, len(sizes)), np.int64)
     current = filled = end = needed = 0
-    for index, size in enumerate(sizes.tolist()):
-        if filled and filled + size > ROUND:
+    for index, (size, more) in enumerate(zip(sizes.tolist(), marks.tolist(), strict=True)):
+        if filled and (filled + size > ROUND or end + size + more > ROUND + ROUND // 8):
             current, filled, end = current + 1, 0, 0
         unit = BLOCK if size >= SMALL else _LINE
         begin = -(-end // unit) * unit
         number[index], place[index] = current, begin
-        filled, end = filled + size, begin + size
+        filled, end = filled + size, marks_place(begin, size) + more
         needed = max(needed, end)
     return number, place, needed

@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from .assembly import own_rows
 from .drivers import Input, Pending
 from .errors import Damaged
 from .exchange import Exchange, read_rows, tell_rows
 from .group import Group
 from .held import Held, carrier, cuts
 from .manifest import Manifest
-from .parts import Cut, Selector, get
+from .parts import Cut, Part, get
 from .plan import ArrayPlan, plan
 from .reader import describe_damage
 from .trouble import Trouble
@@ -121,11 +122,6 @@ def _load_everywhere(group: Group, held: Sequence[Held], plans: Sequence[ArrayPl
                 group.bcast_into(memory, owner)
 
 
-Overlap = tuple[int, tuple[int, ...], tuple[Selector, ...], tuple[int, ...]]
-"""First element of a box in a piece, shape of the box, what is wanted of it, and the shape of that."""
-Asked = dict[tuple[int, int, int], list[Overlap]]
-
-
 class _Scattering:
     """The rounds of a load. While one is exchanged, the next one is read."""
 
@@ -169,7 +165,7 @@ class _Scattering:
     def _send(self, number: int) -> None:
         """Send what ranks want of pieces that they don't see."""
         exchange, held, plans = self._exchange, self._held, self._plans
-        asked = self._ask(number) if exchange.unknown(number) else {}
+        asked = self._ask(number) if exchange.listed else {}
         targets: dict[int, list[tuple[Held, int, Cut]]] = {}
         with self._trouble:
             for array, piece, owner, _ in exchange.touched(number):
@@ -186,13 +182,12 @@ class _Scattering:
                 each, its = held[entry.array], plans[entry.array]
                 elements = exchange.memory(number, entry).view(carrier(its.itemsize))
                 for rank, target in sent.items():
-                    wish = (rank, entry.array, entry.piece)
-                    found = _overlaps(its, entry.piece, each, rank) if each.known else asked[wish]
-                    for first, shape, inside, extent in found:
+                    parts = each.parts(rank) if each.known else (asked[rank, entry.array, entry.piece],)
+                    for first, shape, _, overlap in cuts(its, entry.piece, parts):
                         begin = places[rank]
-                        places[rank] = end = begin + math.prod(extent) * its.itemsize
+                        places[rank] = end = begin + overlap.size * its.itemsize
                         box = elements[first : first + math.prod(shape)].reshape(shape)
-                        get(box, inside, target[begin:end].view(elements.dtype).reshape(extent))
+                        get(box, overlap.inside, target[begin:end].view(elements.dtype).reshape(overlap.shape))
         exchange.group.exchange(sent, received)
         with self._trouble:
             for owner, wanted in targets.items():
@@ -203,34 +198,22 @@ class _Scattering:
                     each.fill(index, overlap, part)
                     begin = end
 
-    def _ask(self, number: int) -> Asked:
+    def _ask(self, number: int) -> dict[tuple[int, int, int], Part]:
         """Tell owners which rows this rank wants of pieces that it does not see; return what others want."""
         exchange, held, plans = self._exchange, self._held, self._plans
         questions: dict[int, list[npt.NDArray[Any]]] = {}
         with self._trouble:
             for array, piece, owner, _ in exchange.touched(number):
                 if not exchange.sees(owner) and not held[array].known:
-                    questions.setdefault(owner, []).extend(tell_rows(held[array], plans[array], piece, data=False))
+                    rows = own_rows(held[array], plans[array], piece)
+                    questions.setdefault(owner, []).extend(tell_rows(rows))
         received = exchange.send("rows", questions)
-        asked: Asked = {}
+        asked: dict[tuple[int, int, int], Part] = {}
         with self._trouble:
             places = dict.fromkeys(received, 0)
             for array, piece, *_ in exchange.mine(number):
                 if held[array].known:
                     continue
                 for rank, source in received.items():
-                    wanted = asked[rank, array, piece] = []
-                    first = 0
-                    for box in plans[array].boxes(piece):
-                        rows, places[rank] = read_rows(source, places[rank])
-                        inner = box.shape[1:]
-                        if len(rows):
-                            inside: tuple[Selector, ...] = (rows, *(slice(0, extent) for extent in inner))
-                            wanted.append((first, box.shape, inside, (len(rows), *inner)))
-                        first += box.size
+                    asked[rank, array, piece], places[rank] = read_rows(plans[array], source, places[rank])
         return asked
-
-
-def _overlaps(its: ArrayPlan, piece: int, each: Held, rank: int) -> list[Overlap]:
-    found = cuts(its, piece, each.parts(rank))
-    return [(first, shape, overlap.inside, overlap.shape) for first, shape, _, overlap in found]

@@ -181,10 +181,13 @@ def refusals(folder: Path) -> None:
     """What does not cover an array once is refused, by name, on every rank."""
     rank, size = WORLD.rank, WORLD.size
     rows = np.arange(rank * 10, rank * 10 + 10)
+    many = np.arange(rank * 3000, rank * 3000 + 3000)  # of many rounds
     half = Box((0, 0), (20, 110))
     cases = [
         (Indices(rows[rank == 1 :]), (size * 10, 3), "row 10 is owned by no rank"),
         (Indices(rows - (rank == 1)), (size * 10, 3), "row 9 is owned by two ranks"),
+        (Indices(np.append(many, 2999) if rank == 2 else many), (size * 3000, 3), "row 2999 is owned by two ranks"),
+        (Indices(np.delete(many, 1500) if rank == 3 else many), (size * 3000, 3), "row 10500 is owned by no rank"),
         (Indices(rows), (size * 10 - 1, 3), f"rank {size - 1}: array 'u': Indices has"),
         (Indices(np.where(rows == 15, 14, rows)), (size * 10, 3), "rank 1: array 'u': Indices has 14 twice"),
         (Boxes(((half,), *(() for _ in range(size - 1)))), SHAPE, "hold 2200 of the 4070 elements"),
