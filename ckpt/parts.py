@@ -15,6 +15,8 @@ from numpy.lib.stride_tricks import as_strided
 
 from .box import Box
 
+_SHORT = 512
+"""Runs of more bytes are copied no faster as one element each."""
 LONG = 128
 """Runs of as many indices are worth a call of NumPy's each."""
 
@@ -240,7 +242,20 @@ def _views(
                 other = _split(other, axis, count, width, width)
             elif where != slice(0, one.shape[axis]):
                 one = one[(slice(None),) * axis + (where,)]
-        yield one, other, None
+        yield *_whole_runs(one, other), None
+
+
+def _whole_runs(one: View, other: View) -> tuple[View, View]:
+    """Return views whose short runs along the last axis are one element each, for NumPy to copy at once."""
+    size = one.shape[-1] * one.itemsize if one.ndim else 0
+    if (
+        one.itemsize < size <= _SHORT
+        and one.dtype == other.dtype
+        and one.strides[-1] == other.strides[-1] == one.itemsize
+        and not (one.flags.c_contiguous and other.flags.c_contiguous)
+    ):
+        return one.view(f"V{size}"), other.view(f"V{size}")
+    return one, other
 
 
 def _positions(each: Selector, extent: int) -> npt.NDArray[np.int64]:
