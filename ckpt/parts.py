@@ -215,7 +215,7 @@ def _views(
     rows, others = (simple[0], simple[1:]) if simple else (None, [])
     if isinstance(rows, np.ndarray) and all(isinstance(each, slice) for each in others):
         every: tuple[Any, ...] = (slice(None), *others)
-        yield box[every], packed, (rows,)
+        yield *_whole_rows(box[every], packed), (rows,)
         return
     if any(isinstance(each, np.ndarray) for each in simple):
         yield box, packed, np.ix_(*(_positions(each, extent) for extent, each in zip(box.shape, simple, strict=True)))
@@ -243,6 +243,16 @@ def _views(
             elif where != slice(0, one.shape[axis]):
                 one = one[(slice(None),) * axis + (where,)]
         yield *_whole_runs(one, other), None
+
+
+def _whole_rows(one: View, other: View) -> tuple[View, View]:
+    """Return views whose rows are one element each, where these are consecutive in memory."""
+    if one.ndim > 1 and one.size and other.size and one.dtype == other.dtype:
+        size = one.itemsize * math.prod(one.shape[1:])
+        if one.flags.c_contiguous and other.flags.c_contiguous:
+            rows = [each.reshape(len(each), -1).view(f"V{size}")[:, 0] for each in (one, other)]
+            return rows[0], rows[1]
+    return one, other
 
 
 def _whole_runs(one: View, other: View) -> tuple[View, View]:
