@@ -123,7 +123,8 @@ def short_hosts(names: Sequence[str]) -> str:
         prefix, digits = found.groups()
         width = len(digits) if digits.startswith("0") else 0
         last = groups[-1] if groups else None
-        if last and last[0] == prefix and last[2] + 1 == int(digits) and last[3] in (0, len(digits)):
+        # Of n3 and n04 the width differs: they are no run, as n9 and n10 are, and n09 and n10.
+        if last and last[0] == prefix and last[2] + 1 == int(digits) and last[3] == (len(digits) if last[3] else width):
             groups[-1] = (prefix, last[1], int(digits), last[3])
         else:
             groups.append((prefix, int(digits), int(digits), width))

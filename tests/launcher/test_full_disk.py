@@ -63,7 +63,7 @@ def test_a_disk_that_is_full_for_a_while(bench: Any, expected_after: Expected, s
 
 
 def test_a_save_that_finds_the_disk_full_is_given_up(bench: Any, expected_after: Expected, small: Path) -> None:
-    process = launch(bench, small, 250)
+    process = launch(bench, small, 600)
     bench.at_step(5)
     ballast = fill(small)
     (small / "room").write_bytes(b"")
@@ -75,7 +75,7 @@ def test_a_save_that_finds_the_disk_full_is_given_up(bench: Any, expected_after:
     ballast.unlink()
     out = bench.end(process)
     assert process.returncode == 0, out
-    assert np.array_equal(bench.final(), expected_after(250)), out
+    assert np.array_equal(bench.final(), expected_after(600)), out
 
 
 def test_a_run_is_not_begun_on_a_full_disk(bench: Any, small: Path) -> None:

@@ -116,6 +116,8 @@ def test_hosts() -> None:
     assert parse.expand_hosts("login-a,x-1") == ("login-a", "x-1")
     assert parse.short_hosts(["n1", "n2", "n3", "n5", "m"]) == "n[1-3],n5,m"
     assert parse.short_hosts(["n08", "n09", "n10"]) == "n[08-10]"
+    assert parse.short_hosts(["n3", "n04"]) == "n3,n04"
+    assert parse.short_hosts(["n03", "n4"]) == "n03,n4"
 
 
 hosts = st.builds(
