@@ -23,7 +23,7 @@ PIECE = 4 << 20
 """Size of a piece, in bytes; elements are never cut, so that pieces of huge elements are larger."""
 BLOCK = 4096
 """Arrays of at least this size begin at a multiple of it in the file, so that pieces can be written unbuffered."""
-ROUND = 8 << 20
+ROUND = 4 << 20
 """How much a rank puts together in one round of exchange, in bytes."""
 SMALL = 256 << 10
 """Pieces of less bytes are written from where they are, and need not stand at a multiple of `BLOCK` in memory."""

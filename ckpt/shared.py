@@ -19,7 +19,7 @@ FOLDER = Path("/dev/shm")
 _TOKEN = 16
 _SHARE = 4
 """At most one part in so many of what is free is taken."""
-SEEN = 512 << 20
+SEEN = 256 << 20
 """How much a rank sees at most, in bytes: some systems count it as memory of each rank that sees it."""
 
 
