@@ -198,7 +198,8 @@ def marked(mark: str, also: Sequence[bytes] = ()) -> list[int]:
 
 
 def _die_with_parent(environ: Mapping[str, str]) -> list[str]:
-    # Without it a launcher that is killed leaves its ranks computing for nobody.
+    # Without it a launcher that is killed leaves its ranks computing for nobody. (In the milliseconds before it takes
+    # effect it still does; such ranks are fenced as soon as the run goes on.)
     setpriv = shutil.which("setpriv", path=environ.get("PATH")) or shutil.which("setpriv")
     return [setpriv, "--pdeathsig", "TERM", "--"] if setpriv else []
 

@@ -105,6 +105,7 @@ def test_ranks_end_with_their_launcher(tmp_path: Path) -> None:
     code = (
         "import os, sys, time\nfrom pathlib import Path\nfrom dmr.launcher.processes import ProcessRanks\n"
         f"ranks = ProcessRanks(['sleep', '60'], dict(os.environ), Path({str(tmp_path)!r}))\n"
+        "while Path(f'/proc/{ranks.pid}/comm').read_text() != 'sleep\\n': time.sleep(0.01)\n"
         "print(ranks.mark, flush=True)\ntime.sleep(60)\n"
     )
     launcher = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
