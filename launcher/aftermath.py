@@ -29,6 +29,8 @@ PAUSE = 10.0
 START_PAUSE = 2.0
 START_PAUSE_MOST = 60.0
 """Seconds between two tries to start ranks through a scheduler, doubled from the first to the second."""
+FIRST_TRIES = 2
+"""Of a program that never reported: that it was MPI which died, and not the program's own abort, is a guess."""
 START_TRIES = 5
 """While it answers; after that it counts as a crash."""
 SECONDS_OF_SILENCE = 15.0
@@ -202,7 +204,8 @@ class Aftermath:
         tries = self._tries()
         if self.place.engine.ending() == "unknown":
             return min(START_PAUSE_MOST, START_PAUSE * 2**tries)
-        return min(START_PAUSE_MOST, START_PAUSE * 2**tries) if tries < START_TRIES else None
+        most = START_TRIES if self._spoke_before else FIRST_TRIES
+        return min(START_PAUSE_MOST, START_PAUSE * 2**tries) if tries < most else None
 
     def _tries(self) -> int:
         """Return how many generations before the last one did not start, in a row."""

@@ -126,6 +126,13 @@ def test_ranks_that_die_before_mpi_is_up_are_started_again(bench: Any, expected_
     assert bench.history.crashes == 0
 
 
+def test_a_program_that_never_comes_up_is_started_three_times(bench: Any) -> None:
+    process = stumbling(bench, 9, "signal", 20)
+    out = bench.end(process)
+    assert process.returncode not in (0, None) and "giving up after 3 starts" in out, out
+    assert [each.why for each in bench.history.generations] == ["not started", "not started", "failed"]
+
+
 def test_a_malleable_program_that_ends_by_itself_before_its_first_word_is_not_repeated(bench: Any) -> None:
     process = stumbling(bench, 9, "exit", 20)
     out = bench.end(process)
