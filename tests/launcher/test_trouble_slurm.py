@@ -34,11 +34,12 @@ def pending(slurm: Any) -> str:
 
 def grow_behind_others(slurm: Any, steps: int, *args: object, **kwargs: Any) -> tuple[str, str, str]:
     """Start a run whose successor pends; returns its job, the successor and the job that is in the way."""
-    job = slurm.submit(steps, 0.05, *args, options=("--nodes", "1:4", "--dwell", "1h"), sbatch=("--nodes=1",), **kwargs)
-    slurm.at_step(3)
     other = fill(slurm, 5)
     slurm.wait(lambda: slurm.queue().get(other) == "RUNNING", "the other job")
-    assert slurm.dmr("resize", "run", "--nodes", "4").returncode == 0
+    job = slurm.submit(steps, 0.05, *args, options=("--nodes", "1:4", "--dwell", "1h"), sbatch=("--nodes=1",), **kwargs)
+    slurm.at_step(3)
+    answer = slurm.dmr("resize", "run", "--nodes", "4")
+    assert answer.returncode == 0, answer.stderr + slurm.output()
     return job, pending(slurm), other
 
 
@@ -69,18 +70,18 @@ def test_scancel_of_the_successor_alone_leaves_the_run_as_it_is(slurm: Any, expe
 
 
 def test_a_run_that_finishes_cancels_its_successor(slurm: Any, expected_after: Expected) -> None:
-    job, successor, other = grow_behind_others(slurm, 100)
+    job, successor, other = grow_behind_others(slurm, 200)
     slurm.wait(lambda: slurm.history.finished, "the end")
     slurm.wait(lambda: set(slurm.queue()) == {other}, "no successor left")
-    assert np.array_equal(slurm.final(), expected_after(100))
+    assert np.array_equal(slurm.final(), expected_after(200))
 
 
 def test_the_successor_takes_over_when_the_launcher_was_killed(slurm: Any, expected_after: Expected) -> None:
-    job, successor, other = grow_behind_others(slurm, 200, after="exit 1")
+    job, successor, other = grow_behind_others(slurm, 400, after="exit 1")
     os.kill(launcher_pid(slurm), signal.SIGKILL)
     slurm.cluster.run(["scancel", other])
     out = slurm.finished()
-    assert np.array_equal(slurm.final(), expected_after(200)), out
+    assert np.array_equal(slurm.final(), expected_after(400)), out
     assert [each.job for each in slurm.history.generations] == [job, successor], out
     assert slurm.history.generations[-1].cause == "takeover"
 
