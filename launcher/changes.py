@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import signal
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -36,8 +35,6 @@ LIMIT_LEAD = 60.0
 """Seconds left when the allocation ends, beside one step and two saves."""
 ASK_AGAIN = 10.0
 """After a save that failed a successor that waits, and the clock, have the application try again so much later."""
-SECONDS_TO_KNOW = 2.0
-"""From a signal of the scheduler's to the record that tells why it was sent."""
 LIMIT_SHARE = 0.25
 """The lead is never more than this part of the time that the allocation had left at the start."""
 
@@ -366,10 +363,6 @@ class Changes:
         if self.interrupts.signal == signal.SIGINT:
             return "cancelled"
         found = self.engine.ending()
-        until = time.monotonic() + SECONDS_TO_KNOW
-        while found == "none" and self.interrupts.count and time.monotonic() < until:
-            time.sleep(0.2)  # Slurm signals a job before its record tells why
-            found = self.engine.ending()
         end = self.place.allocation.end
         near = end is not None and self.account.clock() > end - NEAR_LIMIT
         if found in ("none", "unknown") and self.interrupts.count:
