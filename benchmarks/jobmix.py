@@ -32,8 +32,8 @@ from pathlib import Path
 from typing import Any
 
 from dmr.launcher.cluster import PrivateCluster
-from dmr.launcher.history import History, read_history
-from dmr.launcher.rundir import RunDir
+from dmr.launcher.run.history import History, read_history
+from dmr.launcher.run.rundir import RunDir
 from dmr.resize.policy import load_policy
 from dmr.resize.simulate.engine import Schedule, simulate_rigid
 from dmr.resize.simulate.experiment import simulate_malleable

@@ -37,8 +37,8 @@ from typing import Any
 from resize_worker import times
 
 from dmr.launcher.cluster import PrivateCluster
-from dmr.launcher.requests import Requests
-from dmr.launcher.rundir import RunDir
+from dmr.launcher.run.requests import Requests
+from dmr.launcher.run.rundir import RunDir
 
 WORKER = Path(__file__).with_name("resize_worker.py")
 SMALL, LARGE = 4, 8
@@ -216,7 +216,7 @@ def median(values: list[float]) -> float:
 
 def in_memory(cluster: PrivateCluster, mib: int, old: int, new: int) -> float:
     """Return the seconds of the redistribution alone, between ranks one a node."""
-    from dmr.launcher.mpi import find_flavour
+    from dmr.launcher.engines.mpi import find_flavour
 
     flavour = find_flavour("auto", [sys.executable], slurm=False, environ=cluster.env)
     words = [sys.executable, str(WORKER), "memory", str(mib), str(old), str(new), "3"]

@@ -66,7 +66,7 @@ def bare(mib: int, folder: Path, sizes: list[int]) -> None:
     """Start the program as the launcher does, without a launcher; write the seconds until its first step, by size."""
     import dataclasses
 
-    from dmr.launcher.engine import Launch
+    from dmr.launcher.engines.engine import Launch
     from dmr.launcher.slurm.engine import SlurmEngine
 
     engine = SlurmEngine()

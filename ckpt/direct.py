@@ -1,8 +1,8 @@
 """The driver ``direct``: every rank writes and reads at its own offsets, with the system's calls.
 
 The file has been laid out by HDF5 with contiguous datasets, so that plain writes at the datasets' places make it
-complete. Large transfers go around the page cache where the file system lets them (``O_DIRECT``): that keeps ranks
-from waiting for each other on the file's lock, and needs aligned memory, file offsets and lengths.
+complete. Large transfers may go around the page cache (``O_DIRECT``), where the file system lets them and that is the
+faster way (`pace`): it needs aligned memory, file offsets and lengths.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import errno
 import fcntl
 import mmap
 import os
+from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from .plan import BLOCK, PIECE, SMALL
 Bytes = npt.NDArray[np.uint8]
 
 _STEP = 512 << 10
+_UNDER_WAY = 2
 _IN_MEMORY = ("tmpfs", "ramfs", "hugetlbfs")
 
 
@@ -73,6 +75,10 @@ class Pool:
         self._busy[memory.ctypes.data] = memory
         return memory[:size]
 
+    def has(self, data: Bytes) -> bool:
+        """Return whether memory is from here, and not given back yet."""
+        return data.ctypes.data in self._busy
+
     def give_back(self, data: Bytes) -> None:
         """Take memory back; nothing happens when it is not from here."""
         memory = self._busy.pop(data.ctypes.data, None)
@@ -83,25 +89,42 @@ class Pool:
 class DirectOutput:
     """Writes pieces; those that come from an exchange in a thread of their own, while the next are exchanged."""
 
-    def __init__(self, path: Path, offsets: Sequence[int]) -> None:
+    def __init__(self, path: Path, offsets: Sequence[int], *, unbuffered: bool) -> None:
         self._path, self._offsets = path, offsets
         self._file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
         self._unbuffered: int | None = None
         try:
-            self._unbuffered = open_unbuffered(path, os.O_WRONLY)
+            if unbuffered:
+                self._unbuffered = open_unbuffered(path, os.O_WRONLY)
         except OSError:
             os.close(self._file)
             raise
         self.bounces = self._unbuffered is not None
         self._pool = Pool()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="dmr.ckpt write")
+        self._under_way: deque[tuple[Bytes, Future[None]]] = deque()
 
     def take(self, size: int) -> Bytes:
         return self._pool.take(size)
 
     def write(self, array: int, begin: int, data: Bytes) -> None:
+        offset = self._offsets[array] + begin
+        if not self._pool.has(data):
+            self._put(offset, data)
+            return
+        # While the device takes this one, the next is copied and digested.
+        while len(self._under_way) >= _UNDER_WAY:
+            self._wait()
+        self._under_way.append((data, self._thread.submit(self._put, offset, data)))
+
+    def settle(self) -> None:
+        while self._under_way:
+            self._wait()
+
+    def _wait(self) -> None:
+        data, done = self._under_way.popleft()
         try:
-            self._put(self._offsets[array] + begin, data)
+            done.result()
         finally:
             self._pool.give_back(data)
 
@@ -144,6 +167,7 @@ class DirectInput:
     def __init__(self, path: Path, offsets: Sequence[int]) -> None:
         self._path, self._offsets = path, offsets
         self.read_bytes = 0
+        self._next = -1
         self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         # Keeps a running program from writing its next checkpoint over this one meanwhile.
         with contextlib.suppress(OSError):
@@ -152,8 +176,10 @@ class DirectInput:
     def start(self, array: int, begin: int, into: Bytes) -> DirectRead:
         self.read_bytes += len(into)
         offset = self._offsets[array] + begin
-        with contextlib.suppress(OSError):
-            os.posix_fadvise(self._file, offset, len(into), os.POSIX_FADV_WILLNEED)
+        if offset != self._next:
+            with contextlib.suppress(OSError):
+                os.posix_fadvise(self._file, offset, len(into), os.POSIX_FADV_WILLNEED)
+        self._next = offset + len(into)
         return DirectRead(self._file, self._path, offset, into)
 
     def close(self) -> None:

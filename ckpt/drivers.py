@@ -27,7 +27,13 @@ class Output(Protocol):
         """Return memory to put a piece together in; given back by `write`."""
 
     def write(self, array: int, begin: int, data: Bytes) -> None:
-        """Write bytes of an array, from its byte ``begin`` on."""
+        """Write bytes of an array, from its byte ``begin`` on.
+
+        Memory from `take` may still be under way when this returns, and is given back when it was written.
+        """
+
+    def settle(self) -> None:
+        """Wait for what `write` has under way; raises what went wrong with it."""
 
     def write_later(self, array: int, begin: int, data: Bytes) -> Callable[[], None]:
         """As `write`, in the background where that can be; the call that is returned waits for it.
@@ -88,15 +94,23 @@ def choose(driver: str) -> Literal["mpio", "direct"]:
     return "mpio"
 
 
-def open_output(driver: Literal["mpio", "direct"], path: Path, manifest: Manifest, group: Group) -> Output:
-    """Open a laid-out file for writing. Collective with mpio."""
+def open_output(
+    driver: Literal["mpio", "direct"], path: Path, manifest: Manifest, group: Group, *, unbuffered: bool
+) -> Output:
+    """Open a laid-out file for writing. Collective with mpio.
+
+    Parameters
+    ----------
+    unbuffered
+        Whether ``direct`` goes around the page cache, where the file system lets it; of no effect with mpio.
+    """
     if driver == "mpio":
         from .mpio import MpioFile
 
         return MpioFile(path, manifest, group, write=True)
     from .direct import DirectOutput
 
-    return DirectOutput(path, [each.offset for each in manifest.arrays])
+    return DirectOutput(path, [each.offset for each in manifest.arrays], unbuffered=unbuffered)
 
 
 def open_input(driver: Literal["mpio", "direct"], path: Path, manifest: Manifest, group: Group) -> Input:

@@ -47,6 +47,8 @@ def save_pieces(
                 data = _own_piece(each, its, piece, output)
                 digests[first[array] + piece] = digest(data)
                 output.write(array, piece * its.per_piece * its.itemsize, data)
+        if output is not None:
+            output.settle()
     owners = np.concatenate([np.zeros(0, np.int64), *(each.owners for each in plans)])
     mine = np.flatnonzero(owners == group.rank)
     return mine, digests[mine]

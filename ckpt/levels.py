@@ -19,6 +19,7 @@ from .errors import StorageError
 from .fast import FastFolder, drained, expand, reclaim, visible
 from .group import Group
 from .items import CheckpointInfo, Saved
+from .pace import Pace
 from .retention import KeepLast
 from .save import SaveJob
 from .watchdog import Watchdog
@@ -53,12 +54,13 @@ class FastLevel:
         self.staging = Staging(folder, writer, staging)
         self._holder = holder
         self._warned = False
+        self._pace = Pace()
         if holder is not None:
             self.staging.reclaim()
 
     def job(self, shared: SaveJob, level: Level) -> TwoLevelJob:
         """Return a save in two levels. Not collective."""
-        fast = replace(shared, folder=self.folder, staging=self.staging, keep=KEPT, recycle=True)
+        fast = replace(shared, folder=self.folder, staging=self.staging, keep=KEPT, recycle=True, pace=self._pace)
         return TwoLevelJob(self, fast, shared, level)
 
     def start_drain(self, path: Path, size: int) -> None:

@@ -60,6 +60,9 @@ class MpioFile:
         for dataset, kind, memory, place, part in self._transfers(array, begin, data):
             dataset.write(memory, place, part, mtype=kind)
 
+    def settle(self) -> None:
+        """Nothing is under way after `write`."""
+
     def write_later(self, array: int, begin: int, data: Bytes) -> Callable[[], None]:
         self.write(array, begin, data)
         return _nothing

@@ -22,6 +22,7 @@ from .group import Group
 from .held import Held
 from .items import Saved
 from .manifest import Manifest, seal
+from .pace import Pace
 from .retention import Retention
 from .trouble import Trouble
 from .watchdog import Watchdog
@@ -41,6 +42,7 @@ class SaveJob:
     keep: Retention
     recycle: bool
     watchdog: Watchdog
+    pace: Pace
 
     def run(self, step: int, items: State, info: Any) -> Saved:
         """Save a state. Collective."""
@@ -88,7 +90,8 @@ class SaveJob:
         group, doing = self.group, f"saving {final}"
         places: h5file.Places | None = None
         error: BaseException | None = None
-        offsets = b""
+        told = b""
+        over = unbuffered = False
         if group.rank == 0:
             try:
                 self.staging.prepare()
@@ -96,14 +99,17 @@ class SaveJob:
                 needed = sum(each.bytes for each in manifest.arrays)
                 if problem := describe_space(self.staging.path, needed, self.staging.spare):
                     raise StorageError(f"saving {final}: {problem}")
-                if self.staging.spare.exists():
+                over = self.staging.spare.exists()
+                if over:
                     os.rename(self.staging.spare, temporary)
                 manifest, places = h5file.lay_out(temporary, manifest)
-                offsets = np.array([each.offset for each in manifest.arrays], np.int64).tobytes()
+                unbuffered = self.pace.unbuffered(over)
+                told = np.array([unbuffered, *(each.offset for each in manifest.arrays)], np.int64).tobytes()
             except Exception as problem:
                 error = self.staging.fenced(problem)
         group.agree_on_root(error, doing)
-        found = np.frombuffer(group.bcast(offsets), np.int64).tolist()
+        unbuffered, *found = np.frombuffer(group.bcast(told), np.int64).tolist()
+        began = time.perf_counter()
         if group.rank:
             manifest = replace(
                 manifest,
@@ -113,7 +119,7 @@ class SaveJob:
         trouble = Trouble()
         output: Output | None = None
         with trouble:
-            output = open_output(self.driver, temporary, manifest, group)
+            output = open_output(self.driver, temporary, manifest, group, unbuffered=bool(unbuffered))
         mine, digests = save_pieces(group, held, output, manifest, trouble)
         with trouble:
             if output is not None and trouble.error is None:
@@ -127,6 +133,7 @@ class SaveJob:
                 with contextlib.suppress(Exception):
                     output.close()
 
+        self.pace.note(bool(unbuffered), over, sum(each.bytes for each in manifest.arrays), time.perf_counter() - began)
         gathered = group.gather(np.stack([mine.astype(np.uint64), digests]).tobytes())
         size = 0
         if group.rank == 0 and gathered is not None and places is not None:

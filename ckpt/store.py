@@ -21,6 +21,7 @@ from .items import CheckpointInfo, Saved
 from .later import Background, Job, Snapshot, check_threads
 from .levels import FastLevel, Level, open_level
 from .load import Layouts, Loaded, load
+from .pace import Pace
 from .retention import KeepLast, Retention
 from .save import SaveJob
 from .watchdog import Watchdog
@@ -90,7 +91,7 @@ class Store:
         self._watchdog = Watchdog(self._group.comm, self._group.rank)
         path = own_staging(self.folder) if writer is None else Path(writer.staging)
         self._staging = Staging(self.folder, writer, Path(os.fsdecode(self._group.bcast(os.fsencode(path)))))
-        self._background, self._snapshot = Background(), Snapshot()
+        self._background, self._snapshot, self._pace = Background(), Snapshot(), Pace()
         self._behind: tuple[Group, Watchdog] | None = None
         error: CheckpointError | None = None
         try:
@@ -184,7 +185,7 @@ class Store:
             return self._job(self._group, self._watchdog, level).run(int(step), items, info)
 
     def _job(self, group: Group, watchdog: Watchdog, level: Level = "both") -> Job:
-        job = SaveJob(self.folder, group, self._staging, self.driver, self.keep, self.recycle, watchdog)
+        job = SaveJob(self.folder, group, self._staging, self.driver, self.keep, self.recycle, watchdog, self._pace)
         return job if self._level is None else self._level.job(job, level)
 
     def save_later(self, step: int, items: State, info: Any = None) -> None:

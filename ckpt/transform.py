@@ -20,6 +20,7 @@ from .held import Held, carrier
 from .items import ArrayItem, Saved, ValueItem
 from .layout import Block, Layout, Replicated
 from .manifest import ArrayEntry
+from .pace import Pace
 from .plan import elements_per_piece
 from .reader import CheckpointFile
 from .retention import KeepLast
@@ -234,7 +235,7 @@ def convert(
         first += described.entries[-1].pieces
     path = own_staging(folder)
     staging = Staging(folder, Writer(old.run, old.generation, old.token, path), path)
-    job = SaveJob(folder, Group(), staging, "direct", KeepLast(1 << 30), False, Watchdog(None, 0))
+    job = SaveJob(folder, Group(), staging, "direct", KeepLast(1 << 30), False, Watchdog(None, 0), Pace())
     saved = job.write(old.step, described, old.ranks)
     staging.close()
     return saved

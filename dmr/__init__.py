@@ -15,7 +15,7 @@ A program is made malleable by decorating its main function and looping over `Ru
     main()
 
 Names are loaded when first used, so that ``import dmr`` costs next to nothing. Under a launcher it also tells that the
-program has come so far (see `dmr.launcher.sign`): import it before mpi4py.
+program has come so far (see `dmr.launcher.run.sign`): import it before mpi4py.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ if TYPE_CHECKING:
 
 if "DMR_NODES" in os.environ:
     # Now, since an `import mpi4py.MPI` that follows initialises MPI, and may not come back.
-    from .launcher.sign import give
+    from .launcher.run.sign import give
 
     give()
 

@@ -12,7 +12,7 @@ from typing import Any, NoReturn, TypeVar, overload
 
 from .ckpt import CheckpointError, Retention, StorageError
 from .errors import Error, Released
-from .launcher.rundir import Generation, RunDir, RunDirError
+from .launcher.run.rundir import Generation, RunDir, RunDirError
 from .run import Run
 from .settings import settings
 from .world import world

@@ -7,7 +7,7 @@ import os
 import time
 from typing import Any
 
-from .launcher.rundir import Control, Generation, LauncherState, Progress, RunDir, SavedCheckpoint
+from .launcher.run.rundir import Control, Generation, LauncherState, Progress, RunDir, SavedCheckpoint
 
 
 class Link:

@@ -14,8 +14,8 @@ from typing import Any
 
 from .declarations import Declarations
 from .errors import Error, Released
-from .launcher import sign
-from .launcher.rundir import Generation
+from .launcher.run import sign
+from .launcher.run.rundir import Generation
 from .link import Link
 from .loops import Loops
 from .safepoint import AT_THE_END, Agreement, Ask, Cadence, Order, agree

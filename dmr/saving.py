@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from .ckpt import CheckpointError, Fenced, Level, Moment, NotDrained, Store, Writer
-from .launcher.rundir import Generation, RunDir, SavedCheckpoint
+from .launcher.run.rundir import Generation, RunDir, SavedCheckpoint
 from .link import Link
 from .safepoint import Ask, Order
 from .settings import Settings

@@ -15,7 +15,7 @@ import struct
 import time
 from typing import Any
 
-from .launcher.rundir import Generation, waits_folder
+from .launcher.run.rundir import Generation, waits_folder
 
 ENV_TIME_COMM = "DMR_TIME_COMM"
 COLLECTIVES = (

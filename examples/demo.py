@@ -28,8 +28,8 @@ from pathlib import Path
 
 import numpy as np
 from dmr.launcher.cluster import ClusterError, PrivateCluster
-from dmr.launcher.history import GenerationRecord, History, read_history
-from dmr.launcher.rundir import RunDir
+from dmr.launcher.run.history import GenerationRecord, History, read_history
+from dmr.launcher.run.rundir import RunDir
 
 from timeline import Bar, draw, text
 

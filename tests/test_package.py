@@ -78,7 +78,7 @@ def test_a_wheel_installs_all_under_one_name(tmp_path: Path) -> None:
     (wheel,) = tmp_path.glob("*.whl")
     inside = set(zipfile.ZipFile(wheel).namelist())
     assert {name.split("/")[0] for name in inside} == {"dmr", f"dmr_malleable-{dmr.__version__}.dist-info"}
-    assert {"dmr/py.typed", "dmr/ckpt/__init__.py", "dmr/resize/view.py", "dmr/launcher/rundir.py"} <= inside
+    assert {"dmr/py.typed", "dmr/ckpt/__init__.py", "dmr/resize/view.py", "dmr/launcher/run/rundir.py"} <= inside
     assert any(name.endswith("LICENSE") for name in inside)
 
     subprocess.run([*pip, "install", "-q", "--no-deps", "--target", str(tmp_path / "site"), str(wheel)], check=True)

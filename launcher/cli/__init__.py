@@ -45,9 +45,9 @@ def fail(message: str, exit_code: int = EXIT_FAILED) -> NoReturn:
 
 def run_command(command: click.Command, name: str) -> NoReturn:
     """Run a click command as a program: known errors become one line, a closed pipe is quiet."""
-    from ..console import discard
-    from ..engine import EngineError
-    from ..rundir import RunDirError
+    from ..engines.engine import EngineError
+    from ..run.rundir import RunDirError
+    from ..supervise.console import discard
 
     try:
         status = command.main(prog_name=name, standalone_mode=False)

@@ -25,9 +25,9 @@ def advise(run: str, pairs: tuple[str, ...], as_json: bool) -> None:
       dmr advise heat --policy-option aim=time --json
     """
     from ...resize.policy import PolicyError
-    from ..advising import advise_now, is_over
-    from ..begin import find_run
-    from ..history import read_history
+    from ..models.advising import advise_now, is_over
+    from ..run.history import read_history
+    from ..supervise.begin import find_run
 
     options: dict[str, str] = {}
     for pair in pairs:
@@ -70,7 +70,7 @@ def _table(schedule: list[dict[str, Any]]) -> None:
 
 
 def _afterwards(folder: Any, as_json: bool) -> None:
-    from ..model_store import ModelStore
+    from ..models.store import ModelStore
     from ..report.advice import advise as sentences
     from ..timeline.analysis import analyse
     from ..timeline.sources import read_sources

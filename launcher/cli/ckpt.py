@@ -218,7 +218,7 @@ def find_folder(where: str) -> Path:
         return path / "checkpoints"
     if path.is_dir():
         return path
-    from ..begin import find_run
+    from ..supervise.begin import find_run
 
     return find_run(where).checkpoints
 

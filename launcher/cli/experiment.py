@@ -37,9 +37,9 @@ def experiment(ctx: click.Context, command: tuple[str, ...], **given: Any) -> No
       dmr experiment --nodes 1,2,4 --local-nodes 4 --steps 5 -- ./solver
     """
     from ...resize.sizes import SizesError, parse_sizes
-    from ..begin import RUNS, free_folder
-    from ..experiment import Design, Experiment, in_slurm, launcher_argv
-    from ..rundir import RunDir
+    from ..models.experiment import Design, Experiment, in_slurm, launcher_argv
+    from ..run.rundir import RunDir
+    from ..supervise.begin import RUNS, free_folder
 
     try:
         sizes = parse_sizes(given["nodes"])
@@ -68,7 +68,7 @@ def experiment(ctx: click.Context, command: tuple[str, ...], **given: Any) -> No
 
 def _report(folder: Path, why: str, as_json: bool) -> None:
     from ...resize.speed import Speed
-    from ..model_store import ModelError, ModelStore
+    from ..models.store import ModelError, ModelStore
     from ..timeline.analysis import analyse
     from ..timeline.sources import read_sources
 

@@ -38,8 +38,8 @@ def list_records(checkpoints: Path, as_json: bool) -> None:
 def verify_records(checkpoints: Path, step: int | None, as_json: bool) -> bool:
     """Compare files with their records; returns whether all are whole."""
     from ..foreign.catalogue import Catalogue
-    from ..options import RunOptions
-    from ..rundir import RunDir
+    from ..run.options import RunOptions
+    from ..run.rundir import RunDir
 
     catalogue = Catalogue(checkpoints, Path(RunOptions.of_run(RunDir(checkpoints.parent)).folder))
     report = []

@@ -1,6 +1,6 @@
 """``dmr-launch``: run a malleable program, in a job script or on this machine.
 
-Exit statuses: see `dmr.launcher.exits`.
+Exit statuses: see `dmr.launcher.supervise.exits`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import click
 from . import EXIT_USAGE, TIME, fail, parse_time, run_command
 
 if TYPE_CHECKING:
-    from ..console import Console
-    from ..engine import Allocation, Engine
-    from ..options import RunOptions
+    from ..engines.engine import Allocation, Engine
+    from ..run.options import RunOptions
+    from ..supervise.console import Console
 
 EXAMPLES = """\
 \b
@@ -98,9 +98,9 @@ class _Every(click.ParamType):
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True)
 def launch(command: tuple[str, ...], **given: Any) -> int:
     """Run COMMAND as a malleable MPI program: its size may change while it runs."""
-    from ..begin import Claim, arrive, forget_claim
-    from ..console import NORMAL, QUIET, VERBOSE, Console
-    from ..options import RunOptions
+    from ..run.options import RunOptions
+    from ..supervise.begin import Claim, arrive, forget_claim
+    from ..supervise.console import NORMAL, QUIET, VERBOSE, Console
 
     console = Console(QUIET if given["quiet"] else VERBOSE if given["verbose"] else NORMAL)
     if int(os.environ.get("SLURM_HET_SIZE", "1") or 1) > 1:
@@ -123,7 +123,7 @@ def _job() -> str | None:
 
 def make_engine(options: RunOptions) -> Engine:
     """Return the engine that a run's options name."""
-    from ..engines import find_engine
+    from ..engines.choose import find_engine
 
     return find_engine(
         options.engine, local_nodes=options.local_nodes, tasks_per_node=options.tasks_per_node, mpi=options.mpi
@@ -131,11 +131,11 @@ def make_engine(options: RunOptions) -> Engine:
 
 
 def _fresh(command: tuple[str, ...], given: dict[str, Any], console: Console) -> int:
-    from ..begin import RUNS, arrive, begin, free_folder, requeued, run_name
-    from ..leave import in_batch_job
-    from ..options import RunOptions
-    from ..owner import slurm_restarts
-    from ..rundir import RunDir
+    from ..run.options import RunOptions
+    from ..run.rundir import RunDir
+    from ..supervise.begin import RUNS, arrive, begin, free_folder, requeued, run_name
+    from ..supervise.leave import in_batch_job
+    from ..supervise.owner import slurm_restarts
     from ..telemetry.sampler import machine_name
 
     _check_mpi(given["mpi"])
@@ -209,7 +209,7 @@ def _fast_dir(given: str | None) -> str | None:
 
 
 def _check_program(options: RunOptions) -> None:
-    from ..program import missing
+    from ..engines.program import missing
 
     if options.app is not None:
         from ..foreign.load import described
@@ -221,8 +221,8 @@ def _check_program(options: RunOptions) -> None:
 
 
 def _check_mpi(choice: str) -> None:
-    from ..engine import EngineError
-    from ..mpi import check_choice
+    from ..engines.engine import EngineError
+    from ..engines.mpi import check_choice
 
     try:
         check_choice(choice)
@@ -338,8 +338,8 @@ def _submission(options: RunOptions, engine: Engine, folder: Path) -> str:
     """Return the command line that a successor of the largest size would be submitted by."""
     import shlex
 
-    from ..engine import EngineError, Submission
-    from ..rundir import ENV_GENERATION, ENV_RUN_DIR, ENV_TOKEN
+    from ..engines.engine import EngineError, Submission
+    from ..run.rundir import ENV_GENERATION, ENV_RUN_DIR, ENV_TOKEN
     from ..slurm.engine import SlurmEngine
 
     assert isinstance(engine, SlurmEngine)

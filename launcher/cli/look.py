@@ -10,7 +10,7 @@ import click
 from . import complete_run, format_time, json_option, print_json, print_table
 
 if TYPE_CHECKING:
-    from ..status import RunStatus
+    from ..run.status import RunStatus
 
 
 @click.command(epilog="Without RUN all runs below ./dmr-runs are shown.")
@@ -26,9 +26,9 @@ def status(run: str | None, as_json: bool, as_metrics: bool) -> None:
       dmr status dmr-runs/heat-4711 --json
       dmr status --openmetrics > dmr.prom.new && mv dmr.prom.new dmr.prom
     """
-    from ..begin import RUNS, find_run
-    from ..rundir import RunDir, RunDirError
-    from ..status import read_status
+    from ..run.rundir import RunDir, RunDirError
+    from ..run.status import read_status
+    from ..supervise.begin import RUNS, find_run
 
     if run is not None:
         one = read_status(find_run(run))
@@ -64,7 +64,7 @@ def status(run: str | None, as_json: bool, as_metrics: bool) -> None:
 
 
 def _metrics(runs: list[RunStatus]) -> None:
-    from ..openmetrics import openmetrics
+    from ..run.openmetrics import openmetrics
 
     click.echo(openmetrics(runs), nl=False)
 
@@ -102,8 +102,8 @@ def history(run: str, as_json: bool) -> None:
     """
     import dataclasses
 
-    from ..begin import find_run
-    from ..status import history_now
+    from ..run.status import history_now
+    from ..supervise.begin import find_run
 
     run_dir = find_run(run)
     found = history_now(run_dir)

@@ -84,7 +84,7 @@ def export(program: str | None, output: Path | None) -> None:
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 def import_(files: tuple[Path, ...]) -> None:
     """Take in what FILES (of 'dmr model export') know, beside what is known already."""
-    from ..model_store import ModelError, ModelStore, read_file
+    from ..models.store import ModelError, ModelStore, read_file
 
     try:
         books = [read_file(path) for path in files]
@@ -101,8 +101,8 @@ def learn(runs: tuple[str, ...], input_class: str | None) -> None:
     """Learn from RUNS that were not learnt from when they ended."""
     from dataclasses import replace
 
-    from ..begin import find_run
-    from ..model_store import ModelError, ModelStore
+    from ..models.store import ModelError, ModelStore
+    from ..supervise.begin import find_run
     from ..timeline.analysis import analyse
     from ..timeline.sources import read_sources
 
@@ -127,7 +127,7 @@ def learn(runs: tuple[str, ...], input_class: str | None) -> None:
 @click.option("--machine", help="Only on this machine.")
 def forget(program: str | None, everything: bool, input_class: str | None, machine: str | None) -> None:
     """Forget what is known of PROGRAM."""
-    from ..model_store import ModelStore
+    from ..models.store import ModelStore
 
     if (program is None) != everything:
         raise click.UsageError("name a PROGRAM, or --all")
@@ -144,7 +144,7 @@ def forget(program: str | None, everything: bool, input_class: str | None, machi
 
 def _read(program: str | None) -> Book:
     from ...resize.phases.knowledge import Book
-    from ..model_store import ModelStore
+    from ..models.store import ModelStore
 
     book, damaged = ModelStore.default().read()
     for each in damaged:

@@ -45,11 +45,11 @@ def report(
       dmr report monday tuesday --text     compared
       dmr report heat --json --no-columns  for scripts
     """
-    from ..begin import find_run
-    from ..model_store import ModelStore
+    from ..models.store import ModelStore
     from ..report.data import report_data
     from ..slurm.commands import Commands
     from ..slurm.records import ask_accounting
+    from ..supervise.begin import find_run
     from ..telemetry.layout import TelemetryError
     from ..timeline.analysis import analyse
     from ..timeline.sources import POINTS, read_sources

@@ -13,7 +13,7 @@ import click
 from . import TIME, complete_run, fail
 
 if TYPE_CHECKING:
-    from ..rundir import RunDir
+    from ..run.rundir import RunDir
 
 ANSWER = 15.0
 """Seconds in which a live launcher takes up a request."""
@@ -52,8 +52,8 @@ def stop(run: str, now: bool, wait: bool, timeout: float) -> None:
     Examples:
       dmr stop heat-4711 --wait
     """
-    from ..begin import find_run
-    from ..status import read_status
+    from ..run.status import read_status
+    from ..supervise.begin import find_run
 
     name = find_run(run)
     _post(run, "stop", False, timeout, now=now)
@@ -77,7 +77,7 @@ def checkpoint(run: str, wait: bool, timeout: float) -> None:
     Examples:
       dmr checkpoint heat-4711 --wait
     """
-    from ..begin import find_run
+    from ..supervise.begin import find_run
 
     run_dir = find_run(run)
     answer = _post(run, "checkpoint", False, timeout)
@@ -96,8 +96,8 @@ def checkpoint(run: str, wait: bool, timeout: float) -> None:
 
 
 def _post(run: str, action: str, wait: bool, timeout: float, **fields: Any) -> dict[str, Any]:
-    from ..begin import find_run
-    from ..requests import Requests
+    from ..run.requests import Requests
+    from ..supervise.begin import find_run
 
     run_dir = find_run(run)
     _must_be_alive(run_dir)
@@ -123,7 +123,7 @@ def _post(run: str, action: str, wait: bool, timeout: float, **fields: Any) -> d
 
 
 def _must_be_alive(run_dir: RunDir) -> None:
-    from ..status import read_status
+    from ..run.status import read_status
 
     state = read_status(run_dir).state
     if state in ("finished", "failed", "stopped"):
@@ -157,10 +157,10 @@ def resume(ctx: click.Context, run: str, nodes: int | None, here: bool, quiet: b
       dmr resume heat-4711
       dmr resume dmr-runs/heat-4711 --nodes 4
     """
-    from ..begin import find_run, resume_by_job
-    from ..begin import resume as go_on
-    from ..console import NORMAL, QUIET, VERBOSE, Console
-    from ..options import RunOptions
+    from ..run.options import RunOptions
+    from ..supervise.begin import find_run, resume_by_job
+    from ..supervise.begin import resume as go_on
+    from ..supervise.console import NORMAL, QUIET, VERBOSE, Console
     from .launch import make_engine
 
     run_dir = find_run(run)

@@ -12,7 +12,7 @@ import click
 from . import TIME, fail, format_time, print_json, print_table
 
 if TYPE_CHECKING:
-    from ..watching import Watched
+    from ..run.watching import Watched
 
 COLOURS = {"running": "green", "saving": "green", "starting": "cyan", "leaving": "cyan", "queued": "yellow",
            "lost": "red", "failed": "red", "stopped": "yellow", "finished": "dim"}  # fmt: skip
@@ -35,9 +35,9 @@ def top(runs: tuple[str, ...], interval: float, once: bool, ended: bool, as_json
       dmr top heat-4711 --interval 5
       dmr top --once
     """
-    from ..begin import RUNS, find_run
-    from ..registry import all_runs
-    from ..watching import watch
+    from ..run.registry import all_runs
+    from ..run.watching import watch
+    from ..supervise.begin import RUNS, find_run
 
     def look() -> list[Watched]:
         folders = [find_run(run) for run in runs] if runs else all_runs(Path(RUNS))

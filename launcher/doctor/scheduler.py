@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 
-from ..engine import EngineError
+from ..engines.engine import EngineError
 from ..slurm.commands import Commands
 from ..slurm.environment import without_scheduler
 from ..slurm.parse import version

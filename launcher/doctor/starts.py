@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ..engine import Allocation, EngineError
-from ..mpi import Flavour, find_flavour, find_library, srun_plugins
+from ..engines.engine import Allocation, EngineError
+from ..engines.mpi import Flavour, find_flavour, find_library, srun_plugins
 from ..slurm.environment import step_environment
 from .finding import Finding
 

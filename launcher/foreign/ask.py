@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Protocol
 
-from ..engine import EngineError, Ranks
+from ..engines.engine import EngineError, Ranks
 from .description import Request
 from .words import fill
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..options import RunOptions
+from ..run.options import RunOptions
 from .description import Foreign
 from .errors import ForeignError
 from .load import described, read

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..engine import EngineError
+from ..engines.engine import EngineError
 
 
 class ForeignError(EngineError):

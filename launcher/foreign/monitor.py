@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ..console import Console
-from ..engine import EngineError, Ranks
-from ..rundir import Control, RunDir
+from ..engines.engine import EngineError, Ranks
+from ..run.rundir import Control, RunDir
+from ..supervise.console import Console
 from .ask import Ask
 from .catalogue import Catalogue, Record
 from .description import Foreign

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..engine import Ranks
+from ..engines.engine import Ranks
 from .monitor import Monitor
 
 

@@ -7,7 +7,7 @@ import dataclasses
 import time
 from typing import Any
 
-from ..rundir import Generation, Progress, RunDir, SavedCheckpoint
+from ..run.rundir import Generation, Progress, RunDir, SavedCheckpoint
 from .catalogue import Record
 
 PERIOD = 1.0

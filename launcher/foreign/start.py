@@ -9,10 +9,10 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ..console import Console
-from ..engine import Engine, Launch
-from ..options import RunOptions
-from ..rundir import Generation, RunDir
+from ..engines.engine import Engine, Launch
+from ..run.options import RunOptions
+from ..run.rundir import Generation, RunDir
+from ..supervise.console import Console
 from .ask import find_ask
 from .catalogue import Catalogue, Record
 from .description import Start

@@ -6,7 +6,7 @@ import importlib.util
 import sys
 from typing import Protocol
 
-from ..engine import EngineError
+from ..engines.engine import EngineError
 from . import parse
 from .commands import CommandFailed, Commands
 from .parse import JobRow, NodeRow

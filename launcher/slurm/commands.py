@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..engine import EngineError, Unanswered
+from ..engines.engine import EngineError, Unanswered
 
 QUERY_SECONDS = 20.0
 QUERY_TRIES = 3

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ...resize.view import ClusterView
-from ..engine import Allocation, Ending, EngineError, JobInfo, Launch, ShrinkRefused, Submission, Unanswered
-from ..mpi import Flavour, find_flavour
-from ..processes import ProcessRanks
+from ..engines.engine import Allocation, Ending, EngineError, JobInfo, Launch, ShrinkRefused, Submission, Unanswered
+from ..engines.mpi import Flavour, find_flavour
+from ..engines.processes import ProcessRanks
 from . import options, parse
 from .client import ENV_CLIENT, Client, find_client
 from .commands import QUERY_SECONDS, QUERY_TRIES, CommandFailed, Commands

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..engine import Allocation
+from ..engines.engine import Allocation
 from .parse import counts, short_hosts
 
 _PREFIXES = ("SLURM_", "SLURMD_", "SBATCH_", "SRUN_", "SALLOC_", "PMIX_", "PMI_", "PMI2_", "OMPI_", "PRTE_", "HYDRA_")

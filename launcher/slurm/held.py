@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ..engine import Allocation, EngineError
+from ..engines.engine import Allocation, EngineError
 from .parse import expand_hosts
 from .submit import CPUS_PER_TASK, TASKS_PER_NODE
 

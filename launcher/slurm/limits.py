@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from ..engine import EngineError
+from ..engines.engine import EngineError
 from .commands import Commands
 
 _COLUMNS = "maxtres,maxtrespu,maxtrespa,grptres"

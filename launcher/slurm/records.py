@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..engine import EngineError
+from ..engines.engine import EngineError
 from .commands import Commands
 
 COLUMNS = (

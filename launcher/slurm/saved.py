@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..engine import EngineError
-from ..rundir import ENV_GENERATION, ENV_NODES, ENV_RUN_DIR, ENV_TOKEN
+from ..engines.engine import EngineError
+from ..run.rundir import ENV_GENERATION, ENV_NODES, ENV_RUN_DIR, ENV_TOKEN
 from .engine import SlurmEngine
 from .script import BatchScript
 from .submit import Origin

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..engine import JobState
+from ..engines.engine import JobState
 from .parse import NodeRow
 
 # A job requeued (after preemption, say) shows one of these and starts again under its id: not an end.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from ..engine import EngineError
+from ..engines.engine import EngineError
 from . import parse
 from .commands import CommandFailed, Commands
 

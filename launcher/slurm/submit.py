@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..engine import Submission, SubmitRefused, Unanswered
+from ..engines.engine import Submission, SubmitRefused, Unanswered
 from . import options
 from .commands import Answer, CommandFailed, Commands
 from .environment import without_scheduler

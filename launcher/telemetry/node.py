@@ -299,7 +299,7 @@ class Waits:
     """Seconds that the ranks of this node spent waiting for others, as `dmr` counts them when told to."""
 
     def __init__(self, token: str) -> None:
-        from ..rundir import waits_folder
+        from ..run.rundir import waits_folder
 
         self._folder = waits_folder(token)
         self._before: tuple[float, float] | None = None

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..rundir import Generation, Progress, RunDir, RunDirError
+from ..run.rundir import Generation, Progress, RunDir, RunDirError
 from .layout import Appender, Header, Pyramid, file_name
 from .node import RANK_COLUMNS, NodeReader
 

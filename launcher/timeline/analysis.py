@@ -20,8 +20,8 @@ from ...resize.phases.usage import PhaseSummary, Usage, counted_steps, rates, su
 from ...resize.phases.verdict import Verdict, judge
 from ...resize.speed import Estimate, Speed
 from ...resize.view import CostSample, Rate
-from ..history import GenerationRecord, History, read_history
-from ..model_key import key_of
+from ..models.key import key_of
+from ..run.history import GenerationRecord, History, read_history
 from .data import Array, Timeline
 from .demands import requests
 from .fuse import fuse
@@ -83,7 +83,7 @@ def analyse(sources: Sources, book: Book | None = None, now: float | None = None
     Parameters
     ----------
     book
-        What is known from earlier runs, see `dmr.launcher.model_store`.
+        What is known from earlier runs, see `dmr.launcher.models.store`.
     now
         The present; default: the clock's.
     """

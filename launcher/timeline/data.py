@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...resize.phases.recurring import Stretch
-from ..history import GenerationRecord
+from ..run.history import GenerationRecord
 
 Array = NDArray[np.float64]
 Kind = Literal["compute", "lost", "save", "launch", "load", "leave", "handover", "between"]

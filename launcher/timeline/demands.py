@@ -9,7 +9,7 @@ from typing import Any
 from ...resize.phases.recurring import Stretch
 from ...resize.phases.usage import Usage, counted_steps
 from ...resize.phases.verdict import Request, Work
-from ..history import GenerationRecord, History, SuccessorRecord
+from ..run.history import GenerationRecord, History, SuccessorRecord
 
 AT_ONCE = 1.0
 """Seconds within which the old ranks may have stopped before the request was written down."""

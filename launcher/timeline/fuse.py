@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..history import History, read_history
+from ..run.history import History, read_history
 from ..telemetry.extra import Record
 from ..telemetry.read import NodeSeries
 from . import held as holding

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..history import CRASHED, FINAL, LOST, GenerationRecord, History
+from ..run.history import CRASHED, FINAL, LOST, GenerationRecord, History
 from ..telemetry.extra import Record
 from .data import Kind, Level, Span
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..options import RunOptions
-from ..rundir import LauncherState, Progress, RunDir
+from ..run.options import RunOptions
+from ..run.rundir import LauncherState, Progress, RunDir
 from ..telemetry.extra import Extra, Record, read_extra
 from ..telemetry.layout import TelemetryError
 from ..telemetry.profile import read_profile

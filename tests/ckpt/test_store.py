@@ -33,7 +33,7 @@ from dmr.ckpt import (
     manifest,
     plan,
 )
-from dmr.launcher.rundir import RunDir
+from dmr.launcher.run.rundir import RunDir
 
 
 def state(seed: int) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from dmr.launcher.rundir import Control, Generation, Progress, RunDir
+from dmr.launcher.run.rundir import Control, Generation, Progress, RunDir
 
 APPS = Path(__file__).parent / "apps"
 DEADLINE = 30.0

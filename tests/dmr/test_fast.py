@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dmr.ckpt import Store
-from dmr.launcher.rundir import Control
+from dmr.launcher.run.rundir import Control
 
 
 def digest(out: str) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dmr.launcher.rundir import Generation, waits_folder
+from dmr.launcher.run.rundir import Generation, waits_folder
 from dmr.waiting import Waiting, waiting
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from dmr.launcher.cluster.tools import missing as missing_slurm
-from dmr.launcher.history import GenerationRecord, History
+from dmr.launcher.run.history import GenerationRecord, History
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 

@@ -28,8 +28,8 @@ from typing import Any
 import numpy as np
 
 from dmr.launcher.cluster import PrivateCluster
-from dmr.launcher.history import SuccessorRecord
-from dmr.launcher.identity import lives
+from dmr.launcher.run.history import SuccessorRecord
+from dmr.launcher.run.identity import lives
 
 sys.path.insert(0, str(Path(__file__).parent))
 from conftest import APPS, BIN, SlurmBench, expected  # type: ignore[import-not-found]

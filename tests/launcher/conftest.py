@@ -19,8 +19,8 @@ import numpy as np
 import pytest
 
 from dmr.launcher.cluster import PrivateCluster
-from dmr.launcher.history import History, read_history
-from dmr.launcher.rundir import RunDir
+from dmr.launcher.run.history import History, read_history
+from dmr.launcher.run.rundir import RunDir
 
 APPS = Path(__file__).parent / "apps"
 BIN = Path(sys.executable).parent

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from dmr.launcher import arrival as arrival_module
-from dmr.launcher import owner as owner_module
-from dmr.launcher.arrival import Arrival
-from dmr.launcher.console import QUIET, Console
-from dmr.launcher.engine import JobInfo
-from dmr.launcher.identity import identity
-from dmr.launcher.owner import Owner, OwnerWatch, lease_content, owner_of
-from dmr.launcher.rundir import LauncherState, RunDir
+from dmr.launcher.engines.engine import JobInfo
+from dmr.launcher.run.identity import identity
+from dmr.launcher.run.rundir import LauncherState, RunDir
+from dmr.launcher.supervise import arrival as arrival_module
+from dmr.launcher.supervise import owner as owner_module
+from dmr.launcher.supervise.arrival import Arrival
+from dmr.launcher.supervise.console import QUIET, Console
+from dmr.launcher.supervise.owner import Owner, OwnerWatch, lease_content, owner_of
 
 ELSEWHERE = {"pid": 1, "born": 1, "host": "n7", "machine": "another machine"}
 

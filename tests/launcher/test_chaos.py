@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from dmr.launcher.identity import born, identity
+from dmr.launcher.run.identity import born, identity
 
 
 @pytest.fixture(scope="module")

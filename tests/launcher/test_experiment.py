@@ -13,10 +13,10 @@ import pytest
 from click.testing import CliRunner
 
 from dmr.launcher.cli.dmr import group
-from dmr.launcher.experiment import Meter
-from dmr.launcher.model_store import ModelStore
-from dmr.launcher.options import RunOptions
-from dmr.launcher.rundir import Progress, RunDir
+from dmr.launcher.models.experiment import Meter
+from dmr.launcher.models.store import ModelStore
+from dmr.launcher.run.options import RunOptions
+from dmr.launcher.run.rundir import Progress, RunDir
 from dmr.resize.phases.knowledge import AtSize, Key, Occurrence, record_of
 from dmr.resize.record import cluster_to_json, run_to_json
 from dmr.resize.view import ClusterView, RunView

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from dmr.launcher.foresight import Foresight
-from dmr.launcher.history import read_history
-from dmr.launcher.learning import LEAST, learn_apart
-from dmr.launcher.model_store import ModelStore
-from dmr.launcher.options import RunOptions
-from dmr.launcher.rundir import RunDir
+from dmr.launcher.models.foresight import Foresight
+from dmr.launcher.models.learning import LEAST, learn_apart
+from dmr.launcher.models.store import ModelStore
+from dmr.launcher.run.history import read_history
+from dmr.launcher.run.options import RunOptions
+from dmr.launcher.run.rundir import RunDir
 from dmr.resize.phases.knowledge import AtSize, Key, Occurrence, record_of
 from dmr.resize.view import RunView
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from dmr.launcher import begin
-from dmr.launcher.engine import Allocation, EngineError, Launch
-from dmr.launcher.mpi import Flavour
+from dmr.launcher.engines.engine import Allocation, EngineError, Launch
+from dmr.launcher.engines.mpi import Flavour
 from dmr.launcher.slurm import engine as slurm_engine
+from dmr.launcher.supervise import begin
 
 COMMAND = ("python", "app.py")
 

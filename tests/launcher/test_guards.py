@@ -10,31 +10,31 @@ from typing import Any
 
 import pytest
 
-from dmr.launcher import account as account_module
-from dmr.launcher import exits
-from dmr.launcher import leave as leave_module
-from dmr.launcher import owner as owner_module
-from dmr.launcher.account import Account
-from dmr.launcher.aftermath import Aftermath
-from dmr.launcher.application import Application
-from dmr.launcher.arrival import Arrival
-from dmr.launcher.awake import LONGEST_GAP, AwakeClock
-from dmr.launcher.begin import Claim, Refused, forget_claim, resume, resume_by_job
-from dmr.launcher.changes import Changes
-from dmr.launcher.console import QUIET, Console
-from dmr.launcher.engine import EngineError, JobInfo, Submission
-from dmr.launcher.handover import Successors
-from dmr.launcher.interrupts import Interrupts
-from dmr.launcher.local import LocalEngine
-from dmr.launcher.options import RunOptions
-from dmr.launcher.owner import lease_content
-from dmr.launcher.place import Place
-from dmr.launcher.plan import Plan
-from dmr.launcher.release import Release
-from dmr.launcher.requests import Requests, UserRequest
-from dmr.launcher.rundir import Progress, RunDir, RunDirError
-from dmr.launcher.scheduler import Watcher
-from dmr.launcher.supervisor import Supervisor
+from dmr.launcher.engines.engine import EngineError, JobInfo, Submission
+from dmr.launcher.engines.local import LocalEngine
+from dmr.launcher.engines.scheduler import Watcher
+from dmr.launcher.run.options import RunOptions
+from dmr.launcher.run.requests import Requests, UserRequest
+from dmr.launcher.run.rundir import Progress, RunDir, RunDirError
+from dmr.launcher.supervise import account as account_module
+from dmr.launcher.supervise import exits
+from dmr.launcher.supervise import leave as leave_module
+from dmr.launcher.supervise import owner as owner_module
+from dmr.launcher.supervise.account import Account
+from dmr.launcher.supervise.aftermath import Aftermath
+from dmr.launcher.supervise.application import Application
+from dmr.launcher.supervise.arrival import Arrival
+from dmr.launcher.supervise.awake import LONGEST_GAP, AwakeClock
+from dmr.launcher.supervise.begin import Claim, Refused, forget_claim, resume, resume_by_job
+from dmr.launcher.supervise.changes import Changes
+from dmr.launcher.supervise.console import QUIET, Console
+from dmr.launcher.supervise.handover import Successors
+from dmr.launcher.supervise.interrupts import Interrupts
+from dmr.launcher.supervise.owner import lease_content
+from dmr.launcher.supervise.place import Place
+from dmr.launcher.supervise.plan import Plan
+from dmr.launcher.supervise.release import Release
+from dmr.launcher.supervise.supervisor import Supervisor
 from dmr.resize.view import ClusterView, JobView
 
 ELSEWHERE = {"pid": 1, "born": 1, "host": "n7", "machine": "another machine"}
@@ -169,7 +169,7 @@ def test_an_engine_without_a_queue_does_not_declare_the_owners_job_dead(
         def decide(self) -> str:
             return "alive"
 
-    monkeypatch.setattr("dmr.launcher.begin.OwnerWatch", Watching)
+    monkeypatch.setattr("dmr.launcher.supervise.begin.OwnerWatch", Watching)
     with pytest.raises(Refused, match="is alive"):
         resume(run, options_of(tmp_path), LocalEngine(2), Console(QUIET))
     assert told == [None] and run.leases() == [1]
@@ -410,7 +410,7 @@ def test_a_fenced_launcher_ends_its_job_only_where_the_run_is_in_another(
     engine = Scheduler(jobs={"7": JobInfo("7", "ended")})
     cancelled: list[str] = []
     monkeypatch.setattr(Scheduler, "cancel", lambda self, job: cancelled.append(job))
-    monkeypatch.setattr("dmr.launcher.leave.SECONDS_TO_END", 0.0)
+    monkeypatch.setattr("dmr.launcher.supervise.leave.SECONDS_TO_END", 0.0)
     supervisor = Supervisor(run, options, engine, Console(QUIET))  # type: ignore[arg-type]
     supervisor.place.allocation = replace(supervisor.place.allocation, job="7")
     monkeypatch.setattr(Supervisor, "_generations", lambda self, step: self.account.refuse_fence(now=True))

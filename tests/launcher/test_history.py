@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dmr.launcher.account import Account
-from dmr.launcher.console import Console
-from dmr.launcher.history import History, read_history
-from dmr.launcher.rundir import Progress, RunDir
-from dmr.launcher.status import history_now
+from dmr.launcher.run.history import History, read_history
+from dmr.launcher.run.rundir import Progress, RunDir
+from dmr.launcher.run.status import history_now
+from dmr.launcher.supervise.account import Account
+from dmr.launcher.supervise.console import Console
 
 
 def event(time: float, generation: int, name: str, /, **fields: Any) -> dict[str, Any]:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dmr.launcher.limit import ROOM, done_in_time
-from dmr.launcher.rundir import Progress
+from dmr.launcher.run.rundir import Progress
+from dmr.launcher.supervise.limit import ROOM, done_in_time
 
 REPORT = Progress("run", 1, "token", "running", 0.0, step=45, steps=50, seconds_per_step=1.0)
 

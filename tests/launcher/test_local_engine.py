@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from dmr.launcher.engine import EngineError, Launch
-from dmr.launcher.engines import find_engine
-from dmr.launcher.local import LocalEngine
-from dmr.launcher.mpi import find_library
-from dmr.launcher.processes import MARK, ProcessRanks, marked
+from dmr.launcher.engines.choose import find_engine
+from dmr.launcher.engines.engine import EngineError, Launch
+from dmr.launcher.engines.local import LocalEngine
+from dmr.launcher.engines.mpi import find_library
+from dmr.launcher.engines.processes import MARK, ProcessRanks, marked
 
 needs_mpi = pytest.mark.skipif(find_library([sys.executable], dict(os.environ)) is None, reason="no MPI")
 
@@ -103,7 +103,7 @@ def test_the_status_after_a_signal(tmp_path: Path) -> None:
 
 def test_ranks_end_with_their_launcher(tmp_path: Path) -> None:
     code = (
-        "import os, sys, time\nfrom pathlib import Path\nfrom dmr.launcher.processes import ProcessRanks\n"
+        "import os, sys, time\nfrom pathlib import Path\nfrom dmr.launcher.engines.processes import ProcessRanks\n"
         f"ranks = ProcessRanks(['sleep', '60'], dict(os.environ), Path({str(tmp_path)!r}))\n"
         "while Path(f'/proc/{ranks.pid}/comm').read_text() != 'sleep\\n': time.sleep(0.01)\n"
         "print(ranks.mark, flush=True)\ntime.sleep(60)\n"

@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from dmr.launcher.cli.dmr import group
-from dmr.launcher.model_key import input_of, key_for, program_of
-from dmr.launcher.model_store import ModelError, ModelStore, default_folder, read_file
+from dmr.launcher.models.key import input_of, key_for, program_of
+from dmr.launcher.models.store import ModelError, ModelStore, default_folder, read_file
 from dmr.resize.phases.knowledge import AtSize, Key, Occurrence, RunRecord, record_of
 
 sys.path.insert(0, str(Path(__file__).parent / "timeline"))

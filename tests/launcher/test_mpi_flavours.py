@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from dmr.launcher import mpi
-from dmr.launcher.engine import Allocation, EngineError
-from dmr.launcher.mpi import Flavour, find_flavour, find_library, find_python
+from dmr.launcher.engines import mpi
+from dmr.launcher.engines.engine import Allocation, EngineError
+from dmr.launcher.engines.mpi import Flavour, find_flavour, find_library, find_python
 
 HELD = Allocation("7", ("n1", "n3"), 4)
 ENV = dict(os.environ)

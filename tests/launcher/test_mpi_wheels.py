@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dmr.launcher.cluster import PrivateCluster
-from dmr.launcher.engine import Allocation, Launch
+from dmr.launcher.engines.engine import Allocation, Launch
 from dmr.launcher.slurm.engine import SlurmEngine
 
 ROOT = Path(__file__).parents[2]

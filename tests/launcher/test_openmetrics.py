@@ -7,8 +7,8 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from dmr.launcher.cli.dmr import group
-from dmr.launcher.openmetrics import openmetrics
-from dmr.launcher.status import RunStatus
+from dmr.launcher.run.openmetrics import openmetrics
+from dmr.launcher.run.status import RunStatus
 
 sys.path.insert(0, str(Path(__file__).parent / "timeline"))
 

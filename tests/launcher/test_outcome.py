@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from dmr.launcher.outcome import judge
-from dmr.launcher.rundir import Control, Progress
+from dmr.launcher.run.rundir import Control, Progress
+from dmr.launcher.supervise.outcome import judge
 
 ASKED = Control(3, 1, "resize", 4)
 

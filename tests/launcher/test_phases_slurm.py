@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from dmr.launcher.history import read_history
-from dmr.launcher.model_store import ModelStore
-from dmr.launcher.rundir import RunDir
+from dmr.launcher.models.store import ModelStore
+from dmr.launcher.run.history import read_history
+from dmr.launcher.run.rundir import RunDir
 
 pytest.importorskip("psutil")
 pytest.importorskip("ruptures")

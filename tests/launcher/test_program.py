@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dmr.launcher.program import missing, script_of
+from dmr.launcher.engines.program import missing, script_of
 
 
 @pytest.mark.parametrize(

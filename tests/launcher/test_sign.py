@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from dmr.launcher.rundir import Generation, RunDir
-from dmr.launcher.sign import given
+from dmr.launcher.run.rundir import Generation, RunDir
+from dmr.launcher.run.sign import given
 
 
 def python(code: str, generation: Generation, **more: str) -> subprocess.CompletedProcess[str]:

@@ -11,9 +11,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from dmr.launcher.engine import Engine, Launch, Ranks, ShrinkRefused, Submission, SubmitRefused
-from dmr.launcher.local import LocalEngine
-from dmr.launcher.mpi import Flavour
+from dmr.launcher.engines.engine import Engine, Launch, Ranks, ShrinkRefused, Submission, SubmitRefused
+from dmr.launcher.engines.local import LocalEngine
+from dmr.launcher.engines.mpi import Flavour
 from dmr.launcher.slurm import parse
 from dmr.launcher.slurm.client import ENV_CLIENT, find_client
 from dmr.launcher.slurm.commands import Commands

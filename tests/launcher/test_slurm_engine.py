@@ -17,9 +17,17 @@ import pytest
 
 from dmr.launcher.cluster import PrivateCluster
 from dmr.launcher.cluster.tools import missing
-from dmr.launcher.engine import EngineError, JobInfo, Launch, ShrinkRefused, Submission, SubmitRefused, Unanswered
-from dmr.launcher.mpi import find_library
-from dmr.launcher.processes import ProcessRanks, marked
+from dmr.launcher.engines.engine import (
+    EngineError,
+    JobInfo,
+    Launch,
+    ShrinkRefused,
+    Submission,
+    SubmitRefused,
+    Unanswered,
+)
+from dmr.launcher.engines.mpi import find_library
+from dmr.launcher.engines.processes import ProcessRanks, marked
 from dmr.launcher.slurm.engine import SlurmEngine
 from dmr.launcher.slurm.reasons import waits_for
 
@@ -258,8 +266,8 @@ def test_a_step_that_stays_holds_up_no_start(site: Site) -> None:
 
 
 def test_a_sweep_that_gets_no_answer_is_bounded(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dmr.launcher.processes.GRACE_SECONDS", 1.0)
-    monkeypatch.setattr("dmr.launcher.processes.KILL_SECONDS", 4.0)
+    monkeypatch.setattr("dmr.launcher.engines.processes.GRACE_SECONDS", 1.0)
+    monkeypatch.setattr("dmr.launcher.engines.processes.KILL_SECONDS", 4.0)
     env = site.hold("--nodes=1")
     engine = SlurmEngine({**env, "SLURM_CONF": "/nonexistent"}, mpi=shutil.which("srun") or "", seconds=0.5)
     ranks = engine.start(Launch(["sleep", "100"], engine.allocation(), {}, site.folder, site.folder / "log"))

@@ -235,7 +235,7 @@ def test_scrubbed_environment() -> None:
 
 
 def test_sizes_in_the_environment_are_those_held() -> None:
-    from dmr.launcher.engine import Allocation
+    from dmr.launcher.engines.engine import Allocation
 
     stale = {"SLURM_JOB_NODELIST": "n[1-4]", "SLURM_NTASKS": "8", "SLURM_JOB_CPUS_PER_NODE": "4(x3),2",
              "SLURM_EXPORT_ENV": "NONE", "SLURM_NTASKS_PER_NODE": "2", "X": "1"}  # fmt: skip

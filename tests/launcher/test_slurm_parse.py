@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dmr.launcher.mpi import parse_plugins
+from dmr.launcher.engines.mpi import parse_plugins
 from dmr.launcher.slurm import parse
 from dmr.launcher.slurm.commands import CommandFailed
 from dmr.launcher.slurm.site import Site, read_site

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dmr.launcher.engine import Submission
+from dmr.launcher.engines.engine import Submission
 from dmr.launcher.slurm.script import generated
 from dmr.launcher.slurm.submit import TIME_LIMIT, Origin, prepare, time_options
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from dmr.launcher.history import GenerationRecord
-from dmr.launcher.registry import all_runs, register, registered, registry_folder
-from dmr.launcher.rundir import RunDir
-from dmr.launcher.watching import BARS, bars, decision_line, last_decision
+from dmr.launcher.run.history import GenerationRecord
+from dmr.launcher.run.registry import all_runs, register, registered, registry_folder
+from dmr.launcher.run.rundir import RunDir
+from dmr.launcher.run.watching import BARS, bars, decision_line, last_decision
 
 BIN = Path(sys.executable).parent
 

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from dmr.launcher.cli.decisions import explain, replay
 from dmr.launcher.cli.simulate import simulate
-from dmr.launcher.rundir import RunDir
+from dmr.launcher.run.rundir import RunDir
 from dmr.resize.decide import decide
 from dmr.resize.explain import decision_to_json
 from dmr.resize.policy import load_policy

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from dmr.launcher.cluster import PrivateCluster, processes
-from dmr.launcher.history import History, read_history
-from dmr.launcher.rundir import RunDir
+from dmr.launcher.run.history import History, read_history
+from dmr.launcher.run.rundir import RunDir
 
 pytestmark = pytest.mark.xdist_group("road")
 

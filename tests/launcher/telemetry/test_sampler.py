@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dmr.launcher.engine import Launch
-from dmr.launcher.local import LocalEngine
-from dmr.launcher.mpi import find_library
-from dmr.launcher.rundir import Generation, Progress, RunDir, new_token, waits_folder
+from dmr.launcher.engines.engine import Launch
+from dmr.launcher.engines.local import LocalEngine
+from dmr.launcher.engines.mpi import find_library
+from dmr.launcher.run.rundir import Generation, Progress, RunDir, new_token, waits_folder
 from dmr.launcher.telemetry import start
 from dmr.launcher.telemetry.layout import read_header
 from dmr.launcher.telemetry.read import NodeSeries, read_ranks, read_telemetry

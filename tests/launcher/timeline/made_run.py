@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from dmr.launcher.options import RunOptions
-from dmr.launcher.rundir import RunDir
+from dmr.launcher.run.options import RunOptions
+from dmr.launcher.run.rundir import RunDir
 from dmr.launcher.telemetry.layout import Header, Pyramid
 from dmr.launcher.telemetry.node import COLUMNS
 

@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ..engines.engine import Ending, EngineError
+from ..run.history import CRASHED
 from . import exits
 from .application import Application
 from .changes import Changes
-from .engine import Ending, EngineError
-from .history import CRASHED
 from .hooks import reached
 from .outcome import Outcome
 from .plan import Plan

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .rundir import Progress
+from ..run.rundir import Progress
 
 SLOWER = 1.25
 """What is left may take that many times as long as the last steps did."""

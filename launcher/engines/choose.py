@@ -45,7 +45,7 @@ def find_engine(
     if choice not in CHOICES:
         raise EngineError(f"unknown engine {choice!r}: choose one of {', '.join(CHOICES)}")
     if choice == "slurm" or (choice == "auto" and "SLURM_JOB_ID" in environ):
-        from .slurm.engine import SlurmEngine
+        from ..slurm.engine import SlurmEngine
 
         return SlurmEngine(environ, mpi=mpi, tasks_per_node=tasks_per_node, relaunch=relaunch)
     from .local import LocalEngine

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ..resize.view import Costs, CostSample, Rate, RunView
+from ...resize.view import Costs, CostSample, Rate, RunView
+from ..engines.engine import Allocation
+from ..run.history import GenerationRecord, History
+from ..run.options import RunOptions
 from .application import Application
-from .engine import Allocation
 from .handover import Successor
-from .history import GenerationRecord, History
-from .options import RunOptions
 
 RECENT = 5
 """Costs are the mean over so many generations that measured them."""

@@ -12,13 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..resize.view import ClusterView
+from ...resize.view import ClusterView
+from ..engines.engine import Engine, EngineError, Submission, SubmitRefused, Unanswered
+from ..run.history import SuccessorRecord
+from ..run.rundir import ENV_GENERATION, ENV_RUN_DIR, ENV_TOKEN, RunDir, new_token
+from ..slurm.reasons import waits_for
 from .console import Console
-from .engine import Engine, EngineError, Submission, SubmitRefused, Unanswered
-from .history import SuccessorRecord
 from .hooks import reached
-from .rundir import ENV_GENERATION, ENV_RUN_DIR, ENV_TOKEN, RunDir, new_token
-from .slurm.reasons import waits_for
 
 NODE_LIMITS = frozenset({"AssocGrpNodeLimit", "MaxNodePerAccount", "QOSGrpNodeLimit", "QOSMaxNodePerUserLimit"})
 """Limits that this run's own nodes count in: beside them the successor does not start."""

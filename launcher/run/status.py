@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 
+from ..supervise.owner import BEAT, Owner, owner_of
 from .history import FINAL, History, read_history
 from .identity import lives
-from .owner import BEAT, Owner, owner_of
 from .rundir import LauncherState, Progress, RunDir
 
 RECENT = 4 * BEAT

@@ -16,11 +16,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..resize.phases.experiment import Trial, is_known, next_trial
-from ..resize.view import Rate
-from .history import History, read_history
-from .requests import Requests
-from .rundir import Progress, RunDir
+from ...resize.phases.experiment import Trial, is_known, next_trial
+from ...resize.view import Rate
+from ..run.history import History, read_history
+from ..run.requests import Requests
+from ..run.rundir import Progress, RunDir
 
 POLL = 0.25
 STOP_SECONDS = 120.0

@@ -27,12 +27,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from ..engines.engine import Engine
+from ..run.history import History, read_history
+from ..run.rundir import RunDir
 from .console import Console
-from .engine import Engine
-from .history import History, read_history
 from .hooks import reached
 from .owner import Owner, OwnerWatch, lease_content, owner_of
-from .rundir import RunDir
 
 AFTER_DEATH = 10.0
 """Seconds between the owner's death and the take-over, in which the scheduler may still end this job, too."""

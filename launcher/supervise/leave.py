@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
+from ..engines.engine import Engine, EngineError
 from . import exits
 from .console import Console
-from .engine import Engine, EngineError
 from .interrupts import Interrupts
 
 TRIES = 5

@@ -9,12 +9,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from ..run.history import History, read_history
+from ..run.rundir import LauncherState, RunDir, RunDirError, new_token
 from .console import Console
 from .handover import Successor
-from .history import History, read_history
 from .hooks import reached
 from .owner import BEAT, lease_content, slurm_restarts
-from .rundir import LauncherState, RunDir, RunDirError, new_token
 
 LOOK_AT_LEASES = 1.0
 WRITE_TRIES = 120

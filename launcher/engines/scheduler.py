@@ -6,7 +6,7 @@ import random
 import threading
 from collections.abc import Callable
 
-from ..resize.view import ClusterView
+from ...resize.view import ClusterView
 from .engine import Engine
 
 LONGEST = 300.0

@@ -12,20 +12,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..engines.engine import Allocation, Engine, EngineError, Submission
+from ..run.history import read_history
+from ..run.options import RunOptions
+from ..run.registry import register
+from ..run.rundir import ENV_GENERATION, ENV_NODES, ENV_RUN_DIR, ENV_TOKEN, RunDir, RunDirError, new_token
+from ..slurm.submit import CPUS_PER_TASK, TASKS_PER_NODE, TIME_LIMIT
 from . import exits
 from .arrival import Arrival, Turn
 from .console import Console
-from .engine import Allocation, Engine, EngineError, Submission
 from .handover import job_name
-from .history import read_history
 from .hooks import reached
 from .interrupts import Interrupts
 from .leave import leave_job
-from .options import RunOptions
 from .owner import OwnerWatch, lease_content, owner_of, slurm_restarts
-from .registry import register
-from .rundir import ENV_GENERATION, ENV_NODES, ENV_RUN_DIR, ENV_TOKEN, RunDir, RunDirError, new_token
-from .slurm.submit import CPUS_PER_TASK, TASKS_PER_NODE, TIME_LIMIT
 from .supervisor import Supervisor
 
 RUNS = Path("dmr-runs")
@@ -137,8 +137,8 @@ def begin(folder: Path, options: RunOptions, engine: Engine, held: Allocation, c
 
 def _keep_origin(run: RunDir, engine: Engine) -> None:
     """Keep the job's script in the run directory, so that the run can be resubmitted after the scheduler forgot it."""
-    from .slurm.engine import SlurmEngine
-    from .slurm.saved import save_origin
+    from ..slurm.engine import SlurmEngine
+    from ..slurm.saved import save_origin
 
     if isinstance(engine, SlurmEngine):
         with contextlib.suppress(EngineError, OSError):
@@ -193,7 +193,7 @@ def arrive(claim: Claim, command: Sequence[str], options: RunOptions, engine: En
 
 def _get_ready(engine: Engine, command: Sequence[str]) -> None:
     """Find out how ranks are started before the owner is told to leave: until then the run computes."""
-    from .slurm.engine import SlurmEngine
+    from ..slurm.engine import SlurmEngine
 
     if isinstance(engine, SlurmEngine):
         with contextlib.suppress(EngineError):  # the start itself tells, and counts it as what it is
@@ -282,7 +282,7 @@ def resume_by_job(run: RunDir, options: RunOptions, engine: Engine, console: Con
 
 
 def _has_left(last: object, number: int) -> bool:
-    from .history import FINAL, GenerationRecord
+    from ..run.history import FINAL, GenerationRecord
 
     return isinstance(last, GenerationRecord) and last.number == number and last.why in FINAL
 

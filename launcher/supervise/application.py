@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ..engines.engine import Ranks
+from ..run.rundir import Action, Control, Progress, RunDir
+from ..run.sign import given
 from .awake import AwakeClock
-from .engine import Ranks
 from .outcome import Outcome, judge
-from .rundir import Action, Control, Progress, RunDir
-from .sign import given
 
 STEPS_IN_GRACE = 3
 """A safe point may be this many steps away when a request comes."""

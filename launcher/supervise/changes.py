@@ -11,25 +11,25 @@ import signal
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ..engines.engine import Ending
+from ..engines.scheduler import Watcher
+from ..foreign.sizes import why_not
+from ..run.history import NEAR_LIMIT
+from ..run.requests import Requests, UserRequest
+from ..run.rundir import Action
 from .application import Application
-from .engine import Ending
-from .foreign.sizes import why_not
 from .handover import Successors
-from .history import NEAR_LIMIT
 from .hooks import reached
 from .interrupts import Interrupts
 from .limit import done_in_time
 from .observe import run_view
 from .place import Place
 from .plan import Plan
-from .requests import Requests, UserRequest
-from .rundir import Action
-from .scheduler import Watcher
 
 if TYPE_CHECKING:
-    from ..resize.policy import Policy
-    from ..resize.view import ClusterView, Decision
-    from .foresight import Foresight
+    from ...resize.policy import Policy
+    from ...resize.view import ClusterView, Decision
+    from ..models.foresight import Foresight
 
 LIMIT_LEAD = 60.0
 """Seconds left when the allocation ends, beside one step and two saves."""
@@ -167,15 +167,15 @@ class Changes:
 
     def decide(self, app: Application, view: ClusterView, *, new_view: bool = True) -> Decision | None:
         """Ask the policy, and record what it says, unless it says the same again of the same view of the queue."""
-        from ..resize.decide import decide
-        from ..resize.explain import decision_to_json
-        from ..resize.policy import load_policy
-        from ..resize.record import cluster_to_json, run_to_json
+        from ...resize.decide import decide
+        from ...resize.explain import decision_to_json
+        from ...resize.policy import load_policy
+        from ...resize.record import cluster_to_json, run_to_json
 
         if self.policy is None:
             self.policy = load_policy(self.options.policy, dict(self.options.policy_options))
         if self._foresight is None:
-            from .foresight import Foresight
+            from ..models.foresight import Foresight
 
             self._foresight = Foresight(self.account.run, self.options, clock=self.account.clock)
         run = run_view(

@@ -9,8 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from .history import FINAL, read_history
-from .rundir import RunDir, RunDirError
+from ..run.history import FINAL, read_history
+from ..run.rundir import RunDir, RunDirError
 
 LIMIT = 60.0
 """Seconds that it may take."""
@@ -23,11 +23,11 @@ def learn(folder: Path) -> str:
 
     Raises
     ------
-    RunDirError, dmr.launcher.model_store.ModelError
+    RunDirError, dmr.launcher.models.store.ModelError
     """
-    from .model_store import ModelStore
-    from .timeline.analysis import analyse
-    from .timeline.sources import read_sources
+    from ..timeline.analysis import analyse
+    from ..timeline.sources import read_sources
+    from .store import ModelStore
 
     found = analyse(read_sources(folder))
     if not found.record.phases:
@@ -50,7 +50,7 @@ def learn_apart(folder: Path) -> str | None:
         return None
     try:
         done = subprocess.run(
-            [sys.executable, "-P", "-m", "dmr.launcher.learning", str(folder)],
+            [sys.executable, "-P", "-m", "dmr.launcher.models.learning", str(folder)],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -63,7 +63,7 @@ def learn_apart(folder: Path) -> str | None:
 
 
 def main() -> int:
-    from .model_store import ModelError
+    from .store import ModelError
 
     try:
         print(learn(Path(sys.argv[1])))

@@ -8,17 +8,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..resize.decide import decide
-from ..resize.explain import decision_to_json
-from ..resize.policies.phases import Phases, Planned
-from ..resize.policy import load_policy
-from ..resize.record import cluster_from_json, run_from_json
-from ..resize.situation import Situation
-from ..resize.view import ClusterView, Decision, RunView
+from ...resize.decide import decide
+from ...resize.explain import decision_to_json
+from ...resize.policies.phases import Phases, Planned
+from ...resize.policy import load_policy
+from ...resize.record import cluster_from_json, run_from_json
+from ...resize.situation import Situation
+from ...resize.view import ClusterView, Decision, RunView
+from ..run.history import History, read_history
+from ..run.options import RunOptions
+from ..run.rundir import RunDir, RunDirError
 from .foresight import Foresight
-from .history import History, read_history
-from .options import RunOptions
-from .rundir import RunDir, RunDirError
 
 
 @dataclass(frozen=True)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+from ..engines.engine import Allocation, Engine, EngineError, Launch, Ranks, ShrinkRefused
+from ..foreign.start import start_foreign
+from ..run.options import RunOptions
+from ..run.rundir import Generation
+from ..telemetry.start import prefix as sampler
 from .account import Account
 from .application import Application
 from .console import Console
-from .engine import Allocation, Engine, EngineError, Launch, Ranks, ShrinkRefused
-from .foreign.start import start_foreign
 from .hooks import reached
-from .options import RunOptions
-from .rundir import Generation
-from .telemetry.start import prefix as sampler
 
 
 class Place:

@@ -16,9 +16,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from .engine import JobInfo
-from .identity import identity, lives
-from .rundir import RunDir
+from ..engines.engine import JobInfo
+from ..run.identity import identity, lives
+from ..run.rundir import RunDir
 
 BEAT = 5.0
 """Seconds between two signs of life."""

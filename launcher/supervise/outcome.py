@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from .rundir import Control, Progress
+from ..run.rundir import Control, Progress
 
 Kind = Literal["finished", "left", "rigid", "crashed", "refused", "not started"]
 

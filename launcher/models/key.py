@@ -9,10 +9,10 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..resize.phases.knowledge import Key
+from ...resize.phases.knowledge import Key
 
 if TYPE_CHECKING:
-    from .timeline.sources import Sources
+    from ..timeline.sources import Sources
 
 ENV_INPUT = "DMR_INPUT_CLASS"
 _INTERPRETER = re.compile(r"(python|perl|ruby|julia|Rscript|bash|sh|env|node)[\d.]*$")

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..resize.phases.knowledge import MOST_RUNS, Book, Entry, Key, KnowledgeError, RunRecord
+from ...resize.phases.knowledge import MOST_RUNS, Book, Entry, Key, KnowledgeError, RunRecord
 
 ENV_FOLDER = "DMR_MODEL_DIR"
 

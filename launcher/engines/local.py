@@ -6,11 +6,11 @@ import os
 import time
 from collections.abc import Mapping
 
-from ..resize.view import ClusterView
+from ...resize.view import ClusterView
+from ..slurm.environment import without_scheduler
 from .engine import Allocation, Ending, EngineError, JobInfo, Launch, ShrinkRefused, Submission, SubmitRefused
 from .mpi import Flavour, find_flavour
 from .processes import ProcessRanks
-from .slurm.environment import without_scheduler
 
 
 class LocalEngine:

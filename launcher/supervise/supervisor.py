@@ -11,24 +11,24 @@ import signal
 import time
 from collections.abc import Callable
 
+from ..engines.engine import Allocation, Engine
+from ..engines.scheduler import Watcher
+from ..run.options import RunOptions
+from ..run.requests import Requests, UserRequest
+from ..run.rundir import RunDir
 from . import exits
 from .account import Account, Fenced
 from .aftermath import Aftermath, End, Next
 from .application import Application
 from .changes import Changes
 from .console import Console
-from .engine import Allocation, Engine
 from .handover import Successors
 from .hooks import reached
 from .interrupts import Interrupts
 from .leave import leave_job
-from .options import RunOptions
 from .owner import owner_of
 from .place import Place
 from .plan import Plan
-from .requests import Requests, UserRequest
-from .rundir import RunDir
-from .scheduler import Watcher
 
 POLL = 0.2
 AFTER_FAILURE = 30.0
@@ -113,7 +113,7 @@ class Supervisor:
         """Let the next run of the program know what this one taught, if it has ended and nobody is in a hurry."""
         if not self.options.learn or self.interrupts.count:
             return
-        from .learning import learn_apart
+        from ..models.learning import learn_apart
 
         problem = learn_apart(self.run_dir.folder)
         if problem is not None:

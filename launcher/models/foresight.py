@@ -13,14 +13,14 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..resize.phases.knowledge import Entry, Occurrence, repeated
-from ..resize.view import Ahead, RunView
-from .history import History
-from .model_key import key_for
-from .model_store import ModelStore
-from .options import RunOptions
-from .rundir import RunDir
-from .telemetry.sampler import machine_name
+from ...resize.phases.knowledge import Entry, Occurrence, repeated
+from ...resize.view import Ahead, RunView
+from ..run.history import History
+from ..run.options import RunOptions
+from ..run.rundir import RunDir
+from ..telemetry.sampler import machine_name
+from .key import key_for
+from .store import ModelStore
 
 
 class Foresight:

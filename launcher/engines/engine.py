@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
-from ..resize.view import ClusterView
+from ...resize.view import ClusterView
 
 JobState = Literal["pending", "running", "ended", "unknown"]
 
