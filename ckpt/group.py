@@ -61,6 +61,10 @@ class Group:
             node.Free()
         return bool(self.minimum(np.array([alone], np.int64))[0])
 
+    def share(self, count: int) -> range:
+        """Return this rank's even share of ``count`` things in a row. Not collective."""
+        return range(count * self.rank // self.size, count * (self.rank + 1) // self.size)
+
     def barrier(self) -> None:
         if self.size > 1:
             self.comm.Barrier()

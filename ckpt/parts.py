@@ -233,7 +233,9 @@ def _views(
             choices[-1].append((group, slice(begin, end)))
             begin = end
     for chosen in itertools.product(*choices):
-        one, other = box, packed[tuple(where for _, where in chosen)]
+        # With an ellipsis, a scalar is a view too.
+        places: tuple[Any, ...] = (*(where for _, where in chosen), ...)
+        one, other = box, packed[places]
         for axis in reversed(range(len(chosen))):
             where = chosen[axis][0]
             if not isinstance(where, slice):

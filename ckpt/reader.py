@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import mmap
 import os
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from . import rng, values
+from .ahead import ahead
 from .box import Box
 from .errors import Damaged, Mismatch
+from .group import Group
 from .h5file import check_structure, read_content
 from .held import carrier
 from .items import ArraySpec
@@ -25,6 +27,7 @@ from .manifest import ArrayEntry, Manifest, digest
 from .parts import Part, cut, get
 from .plan import window
 from .specs import specs_of
+from .trouble import Trouble
 
 
 @dataclass(frozen=True)
@@ -180,33 +183,50 @@ class CheckpointFile(Mapping[str, npt.NDArray[Any]]):
                 if overlap is not None:
                     if elements is None:
                         elements = self._piece(entry, piece).view(raw.dtype)
-                    get(elements[at : at + part.size].reshape(part.shape), overlap.inside, raw[overlap.local])
+                    target: tuple[Any, ...] = (*overlap.local, ...)
+                    get(elements[at : at + part.size].reshape(part.shape), overlap.inside, raw[target])
                 at += part.size
         return found
 
-    def verify(self, progress: Callable[[int], None] | None = None, threads: int = 2) -> list[Problem]:
-        """Read everything; return what is not as it was written.
+    def verify(
+        self,
+        progress: Callable[[int], None] | None = None,
+        group: Group | None = None,
+        *,
+        threads: int | None = None,
+    ) -> list[Problem]:
+        """Read everything; return what is not as it was written, the same on every rank. Collective over the group.
 
         Parameters
         ----------
         progress
-            Called with a number of bytes each time that many more have been read.
+            Called on each rank with a number of bytes each time that it has read that many more.
+        group
+            The ranks that have it open and share the work; this process alone when None.
+        threads
+            How many read in this process; `ahead.cores` when None.
         """
-        found = [Problem(None, f"{self.path}: {text}") for text in check_structure(self.path, self.manifest.arrays)]
-        work = [(entry, piece) for entry in self.manifest.arrays for piece in range(entry.pieces)]
-        with ThreadPoolExecutor(threads) as pool:
-            for (entry, _), (problem, count) in zip(work, pool.map(self._check, work), strict=True):
+        group = Group() if group is None else group
+        mine: list[tuple[str | None, str]] = []
+        if group.rank == 0:
+            mine = [(None, f"{self.path}: {text}") for text in check_structure(self.path, self.manifest.arrays)]
+        for entry in self.manifest.arrays:
+            work = [(entry, piece) for piece in group.share(entry.pieces)]
+            for problem, count in ahead(self._check, work, threads):
                 if problem is not None:
-                    found.append(Problem(entry.name, problem))
+                    mine.append((entry.name, problem))
                 if progress is not None:
                     progress(count)
-        return found
+        everyone = group.allgather(json.dumps(mine).encode())
+        return [Problem(*each) for found in everyone for each in json.loads(found)]
 
     def _check(self, which: tuple[ArrayEntry, int]) -> tuple[str | None, int]:
         try:
             return None, len(self._piece(*which))
         except Damaged as error:
             return str(error), which[0].piece * which[0].dtype.itemsize
+        except OSError as error:
+            return f"{self.path}: {error.strerror}", which[0].piece * which[0].dtype.itemsize
 
     def _piece(self, entry: ArrayEntry, piece: int) -> npt.NDArray[np.uint8]:
         if self._file is None:
@@ -244,6 +264,23 @@ def describe_damage(path: Path, entry: ArrayEntry, piece: int, count: int) -> st
 def open(path: str | os.PathLike[str]) -> CheckpointFile:
     """Open a checkpoint for reading, without MPI. See `CheckpointFile`."""
     return CheckpointFile(path)
+
+
+def open_together(path: str | os.PathLike[str], group: Group) -> CheckpointFile:
+    """Open a checkpoint on the ranks of a group. Collective.
+
+    Raises
+    ------
+    CheckpointError
+        As `CheckpointFile`, and where the file can't be read; the same on every rank.
+    """
+    trouble = Trouble()
+    file: CheckpointFile | None = None
+    with trouble:
+        file = CheckpointFile(path)
+    group.agree(trouble.error, f"opening {path}")
+    assert file is not None
+    return file
 
 
 def _names(found: Mapping[str, Any]) -> str:

@@ -1,9 +1,12 @@
-"""Checkpoints from and to other files, and with other types or layouts; by one process, without MPI."""
+"""Checkpoints made of other programs' files, and of others with other types or layouts.
+
+By one process, or by ranks together: each reads and writes its rows of every array, whatever the layout is to be.
+"""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,136 +14,30 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from . import dtypes, h5file
+from .box import Box
 from .commit import Staging, Writer, own_staging
-from .describe import Described
+from .describe import Described, describe
 from .errors import Mismatch, Unsupported
 from .group import Group
-from .held import Held, carrier
+from .held import Held
 from .items import ArrayItem, Saved, ValueItem
 from .layout import Block, Layout, Replicated
-from .manifest import ArrayEntry
 from .pace import Pace
 from .plan import elements_per_piece
 from .reader import CheckpointFile
 from .retention import KeepLast
 from .save import SaveJob
-from .store import Store
+from .trouble import Trouble
 from .watchdog import Watchdog
 
 Array = npt.NDArray[Any]
-Progress = Callable[[int], None]
-
-
-def export(
-    file: CheckpointFile, target: Path, names: Sequence[str] = (), progress: Progress | None = None
-) -> list[Path]:
-    """Write arrays, verified, to plain files; return their paths.
-
-    Parameters
-    ----------
-    target
-        ``….npy`` for one array, ``….npz`` or ``….h5`` for any number; a folder for one ``.npy`` each. To a folder and
-        an ``.h5`` file the values are written too (``values.json``, attribute ``values``).
-    names
-        All arrays when empty.
-
-    Raises
-    ------
-    Mismatch
-        When there is no such array, or several are to go to a ``.npy`` file.
-    FileExistsError
-        When a file is there already.
-    """
-    chosen = list(names) or list(file)
-    for name in chosen:
-        if name not in file:
-            raise Mismatch(f"{file.path} holds no array {name!r}; it holds {', '.join(map(repr, file)) or 'none'}")
-    if target.suffix == ".npy":
-        if len(chosen) != 1:
-            raise Mismatch(
-                f"{target} takes one array, and {len(chosen)} are to be written: name one, or use .npz or .h5"
-            )
-        _to_npy(file, chosen[0], target, progress)
-        return [target]
-    if target.suffix == ".npz":
-        _refuse_existing(target)
-        np.savez(target, **{name: _read(file, name, progress) for name in chosen})
-        return [target]
-    if target.suffix in (".h5", ".hdf5"):
-        _to_hdf5(file, chosen, target, progress)
-        return [target]
-    if target.suffix and not target.is_dir():
-        raise Unsupported(f"{target}: write to .npy, .npz, .h5 or a folder")
-    target.mkdir(parents=True, exist_ok=True)
-    written = []
-    for name in chosen:
-        written.append(target / f"{h5file.dataset_name(name)}.npy")
-        _to_npy(file, name, written[-1], progress)
-    if file.manifest.values:
-        written.append(target / "values.json")
-        _refuse_existing(written[-1])
-        written[-1].write_text(json.dumps(dict(file.manifest.values), indent=2))
-    return written
-
-
-def _to_npy(file: CheckpointFile, name: str, target: Path, progress: Progress | None) -> None:
-    _refuse_existing(target)
-    entry = next(each for each in file.manifest.arrays if each.name == name)
-    out = np.lib.format.open_memmap(target, "w+", _npy_dtype(entry.dtype), entry.shape)  # type: ignore[no-untyped-call]
-    if entry.bytes:
-        flat = out.reshape(-1).view(carrier(entry.dtype.itemsize))
-        for lo, part in _parts(file, entry, progress):
-            flat[lo : lo + len(part)] = part.view(flat.dtype)
-    out.flush()
-
-
-def _npy_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    return np.dtype(f"V{dtype.itemsize}") if dtype.name in dtypes.ML_DTYPES else dtype
-
-
-def _to_hdf5(file: CheckpointFile, names: Sequence[str], target: Path, progress: Progress | None) -> None:
-    import h5py
-
-    _refuse_existing(target)
-    with h5py.File(target, "x") as out:
-        for name in names:
-            entry = next(each for each in file.manifest.arrays if each.name == name)
-            stored, more = dtypes.storage(entry.dtype)
-            data = out.create_dataset(h5file.dataset_name(name), entry.shape + more, stored)
-            data.attrs["dtype"] = json.dumps(dtypes.to_json(entry.dtype, name))
-            if entry.bytes:
-                raw = _read(file, name, progress)
-                data[...] = np.ascontiguousarray(raw).view(stored).reshape(entry.shape + more)
-        out.attrs["values"] = json.dumps(dict(file.manifest.values))
-        out.attrs["step"] = file.step
-
-
-def _read(file: CheckpointFile, name: str, progress: Progress | None) -> Array:
-    entry = next(each for each in file.manifest.arrays if each.name == name)
-    found = np.empty(entry.shape, entry.dtype)
-    if entry.bytes:
-        flat = found.reshape(-1).view(carrier(entry.dtype.itemsize))
-        for lo, part in _parts(file, entry, progress):
-            flat[lo : lo + len(part)] = part.view(flat.dtype)
-    return found
-
-
-def _parts(file: CheckpointFile, entry: ArrayEntry, progress: Progress | None) -> Iterator[tuple[int, Array]]:
-    for piece in range(entry.pieces):
-        lo, hi = piece * entry.piece, min((piece + 1) * entry.piece, entry.size)
-        yield lo, file.elements(entry.name, lo, hi)
-        if progress is not None:
-            progress((hi - lo) * entry.dtype.itemsize)
-
-
-def _refuse_existing(path: Path) -> None:
-    if path.exists():
-        raise FileExistsError(17, "it exists already, and is not overwritten", str(path))
+_HANGING = 600.0
 
 
 def read_arrays(path: Path) -> dict[str, Array]:
     """Return the arrays of a ``.npy``, ``.npz`` or ``.h5`` file that another program wrote, by name.
+
+    Those of a ``.npy`` file, and plain ones of an ``.h5`` file, are not in memory yet.
 
     Raises
     ------
@@ -163,8 +60,7 @@ def read_arrays(path: Path) -> dict[str, Array]:
 
     def take(name: str, node: Any) -> None:
         if isinstance(node, h5py.Dataset):
-            data = node[()]
-            found[name] = np.asarray(data)
+            found[name] = _mapped(path, node)
             if found[name].dtype.hasobject:
                 raise Unsupported(f"{path}: dataset {name!r} holds text of variable length or references")
 
@@ -173,28 +69,94 @@ def read_arrays(path: Path) -> dict[str, Array]:
     return found
 
 
+def _mapped(path: Path, data: Any) -> Array:
+    """Return a dataset as a map of the file, where it stands there as in NumPy's memory, else its content."""
+    place = data.id.get_offset()
+    if place is None or data.chunks is not None or not data.size or data.dtype.hasobject or data.dtype.kind == "V":
+        return np.asarray(data[()])
+    if not data.id.get_type().equal(_native(data.dtype)):
+        return np.asarray(data[()])
+    return np.asarray(np.memmap(path, data.dtype, "r", place, data.shape))
+
+
+def _native(dtype: np.dtype[Any]) -> Any:
+    import h5py
+
+    return h5py.h5t.py_create(dtype)
+
+
 def import_arrays(
     folder: Path,
     arrays: Mapping[str, Array],
     step: int = 0,
     layouts: Mapping[str, Layout] | None = None,
     given: Mapping[str, Any] | None = None,
+    group: Group | None = None,
 ) -> Saved:
-    """Write arrays that others made as a checkpoint that a run can begin from.
+    """Write arrays that others made as a checkpoint that a run can begin from. Collective over the group.
 
     Parameters
     ----------
+    arrays
+        Whole, on every rank; what is a map of a file is read in parts.
     layouts
         How ranks are to hold them at first; ``Block(axis=0)`` for the others, ``Replicated()`` for 0-d ones.
     given
         JSON values to keep beside.
+    group
+        The ranks that write; this process alone when None.
+
+    Raises
+    ------
+    CheckpointError
+        The same on every rank.
     """
+    group = Group() if group is None else group
     items: dict[str, ArrayItem | ValueItem] = {name: ValueItem(value) for name, value in (given or {}).items()}
-    for name, array in arrays.items():
-        layout = (layouts or {}).get(name) or (Block() if array.ndim else Replicated())
-        items[name] = ArrayItem(np.asarray(array), layout, array.shape)
-    with Store(folder) as store:
-        return store.save(step, items)
+    trouble = Trouble()
+    described = Described()
+    with trouble:
+        for name, array in arrays.items():
+            layout = (layouts or {}).get(name) or (Block() if array.ndim else Replicated())
+            items[name] = ArrayItem(array, layout, array.shape)
+        described = describe(Group(), step, items, None)
+        for place, each in enumerate(described.entries):
+
+            def read(box: Box, name: str = each.name) -> Array:
+                part: Array = arrays[name][box.slices]
+                return part
+
+            described.held[place] = _rows(group, each.name, each.shape, each.dtype, each.piece, read)
+    group.agree(trouble.error, f"importing into {folder}")
+    return _write(group, folder, described, None, step, 1)
+
+
+def _rows(
+    group: Group, name: str, shape: tuple[int, ...], dtype: np.dtype[Any], piece: int, read: Callable[[Box], Array]
+) -> Held:
+    """Return this rank's rows of an array, by which it is moved whatever its layout."""
+    layout = Block() if shape else Replicated()
+    box = layout.boxes(shape, group.size)[group.rank][0] if shape else Box((), ())
+    local = np.ascontiguousarray(read(box), dtype).reshape(box.shape)
+    return Held(name, shape, layout, group.size, group.rank, local, piece, writing=True)
+
+
+def _write(
+    group: Group, folder: Path, described: Described, writer: Writer | None, step: int, ranks: int
+) -> Saved:
+    """Write and commit what has been described. Collective."""
+    path = Path(os.fsdecode(group.bcast(os.fsencode(own_staging(folder)))))
+    writer = None if writer is None else replace(writer, staging=path)
+    staging = Staging(folder, writer, path)
+    watchdog = Watchdog(group.comm, group.rank)
+    try:
+        job = SaveJob(folder, group, staging, "direct", KeepLast(1 << 30), False, watchdog, Pace())
+        with watchdog.watch(f"writing {folder}", _HANGING):
+            return job.write(step, described, ranks)
+    finally:
+        watchdog.close()
+        if group.rank == 0:
+            staging.close()
 
 
 def convert(
@@ -204,8 +166,16 @@ def convert(
     layouts: Mapping[str, Layout] | None = None,
     *,
     unsafe: bool = False,
+    group: Group | None = None,
 ) -> Saved:
-    """Write a checkpoint anew with other dtypes or layouts for some arrays; all else stays.
+    """Write a checkpoint anew with other dtypes or layouts for some arrays; all else stays. Collective over the group.
+
+    Each rank holds its share of all arrays in memory.
+
+    Parameters
+    ----------
+    group
+        The ranks that have it open; this process alone when None.
 
     Raises
     ------
@@ -217,6 +187,24 @@ def convert(
     for name in [*types, *layouts]:
         if name not in file:
             raise Mismatch(f"{file.path} holds no array {name!r}; it holds {', '.join(map(repr, file)) or 'none'}")
+    group = Group() if group is None else group
+    trouble = Trouble()
+    described = Described()
+    with trouble:
+        described = _converted(file, types, layouts, unsafe, group)
+    group.agree(trouble.error, f"converting {file.path}")
+    old = file.manifest
+    writer = Writer(old.run, old.generation, old.token, folder)
+    return _write(group, folder, described, writer, old.step, old.ranks)
+
+
+def _converted(
+    file: CheckpointFile,
+    types: Mapping[str, np.dtype[Any]],
+    layouts: Mapping[str, Layout],
+    unsafe: bool,
+    group: Group,
+) -> Described:
     old = file.manifest
     described = Described(values=dict(old.values), rngs=dict(old.rngs), groups=dict(old.groups), info=old.info)
     first = 0
@@ -224,18 +212,16 @@ def convert(
         dtype = types.get(entry.name, entry.dtype)
         if not unsafe and not np.can_cast(entry.dtype, dtype, "same_kind"):
             raise Mismatch(f"array {entry.name!r} of {entry.dtype} as {dtype} would not keep its values")
-        data = file.read(entry.name)
-        local = data if dtype == entry.dtype else data.astype(dtype)
         layout = layouts.get(entry.name, entry.layout)
         if entry.name in layouts:
             layout.at(1).parts(entry.shape, 1, 0)  # refuses axes that are not there
         piece = elements_per_piece(dtype.itemsize)
-        described.held.append(Held(entry.name, entry.shape, Replicated(), 1, 0, local, piece, writing=True))
+
+        def read(box: Box, name: str = entry.name, dtype: np.dtype[Any] = dtype) -> Array:
+            data = file.read(name, box)
+            return data if data.dtype == dtype else data.astype(dtype)
+
+        described.held.append(_rows(group, entry.name, entry.shape, dtype, piece, read))
         described.entries.append(replace(entry, dtype=dtype, layout=layout, offset=0, piece=piece, first=first))
         first += described.entries[-1].pieces
-    path = own_staging(folder)
-    staging = Staging(folder, Writer(old.run, old.generation, old.token, path), path)
-    job = SaveJob(folder, Group(), staging, "direct", KeepLast(1 << 30), False, Watchdog(None, 0), Pace())
-    saved = job.write(old.step, described, old.ranks)
-    staging.close()
-    return saved
+    return described

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from .ckpt.ranks import started
 from .errors import Error
-
-_RANKS_STARTED = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_SIZE", "SLURM_STEP_NUM_TASKS", "MPI_LOCALNRANKS")
 
 
 class SingleProcess:
@@ -55,11 +54,10 @@ def world() -> Any:
     try:
         from mpi4py import MPI
     except ImportError as error:
-        for name in _RANKS_STARTED:
-            if os.environ.get(name, "1") not in ("", "0", "1"):
-                raise Error(
-                    f"{name}={os.environ[name]}, but mpi4py can't be imported ({error}): "
-                    "install mpi4py into the python that runs the program"
-                ) from None
+        if setting := started():
+            raise Error(
+                f"{setting}, but mpi4py can't be imported ({error}): "
+                "install mpi4py into the python that runs the program"
+            ) from None
         return SingleProcess()
     return MPI.COMM_WORLD

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import click
 
 from . import LazyGroup, fail, format_size, json_option, print_json, print_table
 from .foreign import is_foreign, list_records, verify_records
+from .together import together
 
 
 @click.command(
@@ -155,58 +157,67 @@ def show(where: str, step: int | None, stats: bool, as_json: bool) -> None:
 def verify(where: str, step: int | None, as_json: bool) -> None:
     """Read checkpoints in full and compare every piece with its digest; exit status 1 when one is bad.
 
-    A mark that says bad is set or taken back accordingly.
+    A mark that says bad is set or taken back accordingly. Ranks of mpirun or srun share the work.
 
     \b
     Examples:
       dmr ckpt verify heat-4711
       dmr ckpt verify heat-4711 --step 400
+      srun -N 4 --ntasks-per-node 1 dmr ckpt verify heat-4711
     """
-    from ...ckpt import CheckpointError, open
-    from ...ckpt.commit import clear_bad, mark_bad
-    from ...ckpt.fast import everywhere, find
-
-    path = Path(where)
-    if not path.is_file() and is_foreign(find_folder(where)):
+    if not Path(where).is_file() and is_foreign(find_folder(where)):
         if not verify_records(find_folder(where), step, as_json):
             sys.exit(1)
         return
-    if path.is_file():
-        chosen = [path]
-    else:
+    with together() as group:
+        report = [_verify(path, group, as_json) for path in _chosen(where, step, group)]
+        if as_json:
+            print_json(report)
+        if not all(each["good"] for each in report):
+            sys.exit(1)
+
+
+def _chosen(where: str, step: int | None, group: Any) -> list[Path]:
+    """Return the checkpoints that are meant, as rank 0 finds them. Collective."""
+    from ...ckpt.fast import everywhere, find
+
+    paths = [where]
+    if group.rank == 0 and not Path(where).is_file():
         folder = find_folder(where)
         found = everywhere(folder, find(folder)[0])
-        chosen = [each.path for each in found if step is None or each.step == step]
-        if not chosen:
+        paths = [str(each.path) for each in found if step is None or each.step == step]
+        if not paths:
             fail(f"no checkpoint{'' if step is None else f' of step {step}'} in {folder}")
-    report = []
-    for path in chosen:
-        began = time.perf_counter()
-        problems: list[str] = []
-        size = 0
-        try:
-            with open(path) as file:
-                size = file.bytes
-                with progress(path.name, size, quiet=as_json) as advance:
-                    problems = [each.text for each in file.verify(advance)]
-        except (CheckpointError, OSError) as error:
-            problems = [str(error)]
-        seconds = time.perf_counter() - began
-        report.append(
-            {"path": str(path), "good": not problems, "bytes": size, "seconds": seconds, "problems": problems}
-        )
+    return [Path(each) for each in json.loads(group.bcast(json.dumps(paths).encode()))]
+
+
+def _verify(path: Path, group: Any, as_json: bool) -> dict[str, Any]:
+    """Read a checkpoint, mark it, and tell. Collective."""
+    from ...ckpt import CheckpointError
+    from ...ckpt.commit import clear_bad, mark_bad
+    from ...ckpt.reader import open_together
+
+    began = time.perf_counter()
+    problems: list[str] = []
+    size = 0
+    try:
+        with open_together(path, group) as file:
+            size = file.bytes
+            with progress(path.name, size, quiet=as_json, group=group) as advance:
+                problems = [each.text for each in file.verify(advance, group)]
+    except CheckpointError as error:
+        problems = [str(error)]
+    seconds = time.perf_counter() - began
+    if group.rank == 0:
         if problems:
             mark_bad(path, problems[0])
         else:
             clear_bad(path)
-        if not as_json:
-            click.echo(f"{path}: {'good' if not problems else 'BAD'} ({format_size(size)}, {seconds:.1f} s)")
-            for text in problems:
-                click.echo(f"  {text}")
-    if as_json:
-        print_json(report)
-    if not all(each["good"] for each in report):
-        sys.exit(1)
+    if not as_json:
+        click.echo(f"{path}: {'good' if not problems else 'BAD'} ({format_size(size)}, {seconds:.1f} s)")
+        for text in problems:
+            click.echo(f"  {text}")
+    return {"path": str(path), "good": not problems, "bytes": size, "seconds": seconds, "problems": problems}
 
 
 def find_folder(where: str) -> Path:
@@ -241,6 +252,12 @@ def find_file(where: str, step: int | None) -> Path:
     return chosen[0].path
 
 
+def find_one(where: str, step: int | None, group: Any) -> Path:
+    """Return the one checkpoint that is meant, as rank 0 finds it. Collective."""
+    found = str(find_file(where, step)) if group.rank == 0 else ""
+    return Path(group.bcast(found.encode()).decode())
+
+
 @contextmanager
 def opened(path: Path) -> Iterator[Any]:
     from ...ckpt import CheckpointError, open
@@ -255,12 +272,13 @@ def opened(path: Path) -> Iterator[Any]:
 
 
 @contextmanager
-def progress(label: str, total: int, *, quiet: bool) -> Iterator[Any]:
-    """Show a bar on a terminal that waits for something large."""
-    if quiet or not sys.stderr.isatty() or total < 1 << 28:
+def progress(label: str, total: int, *, quiet: bool, group: Any = None) -> Iterator[Any]:
+    """Show a bar on a terminal that waits for something large; of ranks, rank 0 shows its share."""
+    ranks = 1 if group is None else group.size
+    if quiet or not sys.stderr.isatty() or total < 1 << 28 or (group is not None and group.rank):
         yield None
         return
-    with click.progressbar(length=total, label=label, file=sys.stderr) as bar:
+    with click.progressbar(length=total // ranks, label=label, file=sys.stderr) as bar:
         yield bar.update
 
 

@@ -12,7 +12,8 @@ from typing import Any
 import click
 
 from . import TIME, fail, format_size, json_option, print_json
-from .ckpt import find_file, find_folder, opened, progress
+from .ckpt import find_file, find_folder, find_one, opened, progress
+from .together import together
 
 
 @click.command()
@@ -54,23 +55,26 @@ def diff(one: str, other: str, as_json: bool) -> None:
 def export(where: str, target: Path, names: tuple[str, ...], step: int | None, as_json: bool) -> None:
     """Write the arrays of a checkpoint, whole and verified, to TARGET: a .npy, .npz or .h5 file, or a folder.
 
+    Ranks of mpirun or srun write .npy files together.
+
     \b
     Examples:
       dmr ckpt export heat-4711 u.npy --array u
       dmr ckpt export heat-4711 all.npz --step 400
       dmr ckpt export heat-4711 plain/              one .npy an array, values.json
     """
-    from ...ckpt.transform import export as write
+    from ...ckpt.export import export as write
+    from ...ckpt.reader import open_together
 
-    with opened(find_file(where, step)) as file, _told():
+    with together() as group, _told(group), open_together(find_one(where, step, group), group) as file:
         total = sum(each.bytes for each in file.manifest.arrays if not names or each.name in names)
-        with progress(target.name, total, quiet=as_json) as advance:
-            written = write(file, target, names, advance)
-    if as_json:
-        print_json([str(path) for path in written])
-    else:
-        for path in written:
-            click.echo(f"{path} ({format_size(path.stat().st_size)})")
+        with progress(target.name, total, quiet=as_json, group=group) as advance:
+            written = write(file, target, names, advance, group)
+        if as_json:
+            print_json([str(path) for path in written])
+        elif group.rank == 0:
+            for path in written:
+                click.echo(f"{path} ({format_size(path.stat().st_size)})")
 
 
 @click.command("import")
@@ -95,7 +99,7 @@ def import_(
     from ...ckpt.registry import layout_from_text
     from ...ckpt.transform import import_arrays, read_arrays
 
-    with _told():
+    with together() as group, _told(group):
         arrays: dict[str, Any] = {}
         for path in files:
             for name, array in read_arrays(path).items():
@@ -104,13 +108,12 @@ def import_(
                 arrays[name] = array
         chosen = {name: layout_from_text(text) for name, text in _pairs(layouts, "--layout")}
         _known(chosen, arrays)
-        saved = import_arrays(
-            folder, arrays, step, chosen, {name: _json(text) for name, text in _pairs(given, "--value")}
-        )
-    if as_json:
-        print_json(saved)
-    else:
-        click.echo(f"{saved.path} ({format_size(saved.bytes)}, {len(arrays)} arrays)")
+        values = {name: _json(text) for name, text in _pairs(given, "--value")}
+        saved = import_arrays(folder.absolute(), arrays, step, chosen, values, group)
+        if as_json:
+            print_json(saved)
+        else:
+            click.echo(f"{saved.path} ({format_size(saved.bytes)}, {len(arrays)} arrays)")
 
 
 @click.command()
@@ -199,27 +202,30 @@ def convert(
 ) -> None:
     """Write a checkpoint anew, in the present format, with other dtypes or layouts for some arrays.
 
+    Each process holds its share of the arrays in memory: ranks of mpirun or srun convert what one has no room for.
+
     \b
     Examples:
       dmr ckpt convert heat-4711 --to single/ --dtype u=float32
       dmr ckpt convert heat-4711 --to tiles/ --layout u=block:0,1
     """
     from ...ckpt.dtypes import from_text
+    from ...ckpt.reader import open_together
     from ...ckpt.registry import layout_from_text
     from ...ckpt.transform import convert as write
 
-    path = find_file(where, step)
-    with _told():
+    with together() as group, _told(group):
+        path = find_one(where, step, group)
         if folder.exists() and folder.resolve() == path.parent.resolve():
             fail(f"{folder} is where the checkpoint is: name another folder with --to")
         kinds = {name: from_text(text) for name, text in _pairs(types, "--dtype")}
         chosen = {name: layout_from_text(text) for name, text in _pairs(layouts, "--layout")}
-        with opened(path) as file:
-            saved = write(file, folder.absolute(), kinds, chosen, unsafe=unsafe)
-    if as_json:
-        print_json(saved)
-    else:
-        click.echo(f"{saved.path} ({format_size(saved.bytes)})")
+        with open_together(path, group) as file:
+            saved = write(file, folder.absolute(), kinds, chosen, unsafe=unsafe, group=group)
+        if as_json:
+            print_json(saved)
+        else:
+            click.echo(f"{saved.path} ({format_size(saved.bytes)})")
 
 
 def _pairs(texts: tuple[str, ...], option: str) -> list[tuple[str, str]]:
@@ -246,13 +252,15 @@ def _json(text: str) -> Any:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
-    """Turn what goes wrong into one line."""
+def _told(group: Any = None) -> Iterator[None]:
+    """Turn what goes wrong into one line; what ranks have agreed upon is for `together`."""
     from ...ckpt import CheckpointError
 
     try:
         yield
     except CheckpointError as error:
+        if group is not None and group.size > 1:
+            raise
         fail(str(error))
     except OSError as error:
         fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))

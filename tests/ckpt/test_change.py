@@ -26,7 +26,8 @@ from dmr.ckpt import (
     plan,
 )
 from dmr.ckpt.compare import differences
-from dmr.ckpt.transform import convert, export
+from dmr.ckpt.export import export
+from dmr.ckpt.transform import convert
 
 WHOLE = np.random.default_rng(3).random((200, 31))
 STRUCT = np.zeros(5, np.dtype([("a", "i1"), ("b", "f8")], align=True))
