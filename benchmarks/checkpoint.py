@@ -7,6 +7,8 @@ Prints times in seconds and these ratios:
 
 save_vs_limit         file per rank (write, fsync) ÷ ours: above 1 is faster than a file for each rank; ours writes
                       over a file that is not kept any more, save_new_files_vs_limit is without that
+save_vs_device        writing over a shared file that is there, and no more ÷ ours: the room that is left;
+                      save_vs_device_o_direct around the page cache
 save_vs_gather        gather to rank 0, which writes ÷ ours
 save_vs_dcp           PyTorch Distributed Checkpoint ÷ ours, with --torch-python
 load_vs_limit         file per rank (read) ÷ ours, read once before; load_cold_vs_limit with a dropped page cache
@@ -85,6 +87,8 @@ def ratios(times: dict[str, float], ranks: int) -> dict[str, float]:
     over("save_vs_write_at_all", "save write_at_all", "save direct")
     over("save_vs_h5py_collective", "save h5py collective", "save direct")
     over("save_vs_h5py_independent", "save h5py independent", "save direct")
+    over("save_vs_device", "save over, cached", "save direct")
+    over("save_vs_device_o_direct", "save over, O_DIRECT", "save direct")
     over("save_mpio_vs_limit", "save files", "save mpio")
     over("save_new_files_vs_limit", "save files", "save direct, new files")
     over("load_vs_limit", "load files", "load direct")
