@@ -28,7 +28,7 @@ Bytes = npt.NDArray[np.uint8]
 
 _STEP = 512 << 10
 _UNDER_WAY = 2
-_IN_MEMORY = ("tmpfs", "ramfs", "hugetlbfs")
+IN_MEMORY = ("tmpfs", "ramfs", "hugetlbfs")
 
 
 def file_system(path: Path) -> str:
@@ -48,7 +48,7 @@ def file_system(path: Path) -> str:
 
 def open_unbuffered(path: Path, flags: int) -> int | None:
     """Open a file with ``O_DIRECT``, None where that is not to be had or no gain."""
-    if not hasattr(os, "O_DIRECT") or file_system(path) in _IN_MEMORY:
+    if not hasattr(os, "O_DIRECT") or file_system(path) in IN_MEMORY:
         return None
     try:
         return os.open(path, flags | os.O_DIRECT | os.O_CLOEXEC)
