@@ -17,7 +17,7 @@ same program by the same starter + load. Beside it: the redistribution alone, fr
 shrink_in_place_vs_floor, successor_vs_floor, chain_vs_floor, requeue_vs_shrink, requeue_vs_successor
     for 256 MiB, or the size nearest to it
 
-Examples: ``resize.py --json -``, ``resize.py --mib 16 --rounds 1 --no-requeue``
+Examples: ``resize.py --json -``, ``resize.py --mib 16 --rounds 1 --no-requeue``, ``resize.py --only shrink --mib 256``
 """
 
 from __future__ import annotations
@@ -71,10 +71,14 @@ class Bench:
         Size of the state.
     telemetry
         Whether nodes are sampled: here all samplers start on the cores of one machine.
+    wanted
+        Changes that are measured.
     """
 
-    def __init__(self, cluster: PrivateCluster, folder: Path, mib: int, telemetry: bool) -> None:
-        self.cluster, self.folder, self.mib = cluster, folder, mib
+    def __init__(
+        self, cluster: PrivateCluster, folder: Path, mib: int, telemetry: bool, wanted: frozenset[str]
+    ) -> None:
+        self.cluster, self.folder, self.mib, self.wanted = cluster, folder, mib, wanted
         self.run = RunDir(folder / "run")
         self.times = folder / "times"
         self.times.mkdir()
@@ -191,7 +195,7 @@ class Bench:
     # -- what comes of it
 
     def table(self) -> dict[str, Any]:
-        missing = {"shrink_in_place", "successor", "chain"} - set(self.samples)
+        missing = self.wanted - {"requeue"} - set(self.samples)
         if missing:
             raise SystemExit(f"resize.py: no start of MPI succeeded at once for {', '.join(sorted(missing))}")
         found: dict[str, Any] = {
@@ -231,25 +235,27 @@ def in_memory(cluster: PrivateCluster, mib: int, old: int, new: int) -> float:
 def measure(cluster: PrivateCluster, folder: Path, mib: int, given: argparse.Namespace) -> dict[str, Any]:
     say(f"{mib} MiB")
     folder.mkdir()
-    bench = Bench(cluster, folder, mib, given.telemetry)
+    bench = Bench(cluster, folder, mib, given.telemetry, given.wanted)
     for turn in range(1, given.rounds + 1):
         bench.change("shrink_in_place", SMALL)
         bench.until_idle(LARGE)
         bench.start_bare()
         bench.change("successor", LARGE)
-        bench.change("shrink_in_place", SMALL)
-        bench.until_idle(LARGE)
-        bench.chain()
+        if "chain" in given.wanted:
+            bench.change("shrink_in_place", SMALL)
+            bench.until_idle(LARGE)
+            bench.chain()
         say(f"{mib} MiB, round {turn}: {brief(bench)}")
-    if given.requeue and mib == given.reference:
+    if "requeue" in given.wanted and mib == given.reference:
         say("scontrol requeue, which waits for two minutes")
         bench.requeue()
     bench.end()
     found = bench.table()
-    found["in_memory"] = {
-        f"{LARGE}to{SMALL}": round(in_memory(cluster, mib, LARGE, SMALL), 4),
-        f"{SMALL}to{LARGE}": round(in_memory(cluster, mib, SMALL, LARGE), 4),
-    }
+    if "chain" in given.wanted:
+        found["in_memory"] = {
+            f"{LARGE}to{SMALL}": round(in_memory(cluster, mib, LARGE, SMALL), 4),
+            f"{SMALL}to{LARGE}": round(in_memory(cluster, mib, SMALL, LARGE), 4),
+        }
     return found
 
 
@@ -264,11 +270,8 @@ def say(words: str) -> None:
 def ratios(found: dict[str, Any]) -> dict[str, float]:
     """Return the keys that are to be reached, of the size of reference."""
     shrink, successor = found["shrink_in_place"], found["successor"]
-    made = {
-        "shrink_in_place_vs_floor": shrink["vs_floor"],
-        "successor_vs_floor": successor["vs_floor"],
-        "chain_vs_floor": found["chain"]["vs_floor"],
-    }
+    changes = ("shrink_in_place", "successor", "chain")
+    made = {f"{how}_vs_floor": found[how]["vs_floor"] for how in changes if how in found}
     if "requeue" in found:
         waited = found["requeue"]["stopped"]
         made["requeue_vs_shrink"] = round(waited / shrink["stopped"], 1)
@@ -284,7 +287,7 @@ def show(found: dict[str, Any]) -> None:
                 row = table[how]
                 cells = [f"{row[name]:11.2f}" if name in row else f"{'':11}" for name in (*PARTS, "floor", "vs_floor")]
                 print(f"{mib:>5} {how:16}{row['stopped']:9.2f}" + "".join(cells))
-        for way, seconds in table["in_memory"].items():
+        for way, seconds in table.get("in_memory", {}).items():
             print(f"{mib:>5} {'in memory ' + way:16}{seconds:9.2f}")
     for name in ratios(found["states"][str(found["reference_mib"])]):
         print(f"{name} {found[name]}")
@@ -297,9 +300,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="rounds for each; the median counts")
     parser.add_argument("--dir", type=Path, help="where the runs are kept meanwhile (default: a temporary folder)")
     parser.add_argument("--no-requeue", dest="requeue", action="store_false", help="leave scontrol requeue out")
+    parser.add_argument("--only", choices=["shrink"], help="only shrinks in place, and the successors between them")
     parser.add_argument("--telemetry", action="store_true", help="sample the nodes as dmr-launch does by default")
     given = parser.parse_args()
     sizes = [int(word) for word in given.mib.split(",")]
+    given.wanted = frozenset({"shrink_in_place", "successor"})
+    if given.only is None:
+        given.wanted |= {"chain", "requeue"} if given.requeue else {"chain"}
     given.reference = min(sizes, key=lambda each: abs(each - REFERENCE))
     found: dict[str, Any] = {
         "nodes": NODES, "rounds": given.rounds, "cores": os.cpu_count(), "telemetry": given.telemetry,

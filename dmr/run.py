@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from .declarations import Declarations
+from .ending import leaves, shorten_end
 from .errors import Error, Released
 from .launcher.run import sign
 from .launcher.run.rundir import Generation
@@ -58,6 +59,8 @@ class Run(Declarations):
         self.nodes = generation.nodes if generation else 1
         self._link = Link(generation, self.ranks, 2 * settings.interval) if generation and self.rank == 0 else None
         sign.spoke()
+        if generation:
+            shorten_end()
         self._wishes = Wishes()
         self._cadence = Cadence(settings.interval)
         self._told = Order()
@@ -263,6 +266,7 @@ class Run(Declarations):
         if self._link:
             self._link.update(now=True, state="leaving")
         self.close()
+        leaves()
 
     def close(self) -> None:
         """Free the communicators. Collective."""
