@@ -19,8 +19,11 @@ from .view import ClusterView, JobView
 STARTABLE = frozenset({"", "none", "null", "priority", "resources"})
 """Slurm's reasons with which a job waits only for nodes or for its turn."""
 
-MARGIN = 60.0
-"""Seconds that are left free before a waiting job's turn."""
+MARGIN, MARGIN_SHARE, LATE = 60.0, 0.1, 0.02
+"""What is left free before a waiting job's turn: a tenth of the time until then, at most a minute, in which a scheduler
+of the usual intervals has found the job; over long times the fiftieth by which forecasts are off."""
+MINUTE = 60.0
+"""Slurm counts time limits in minutes."""
 PLANNED = 20
 """How many waiting jobs are given their place before a new job's wait is told."""
 
@@ -28,6 +31,11 @@ PLANNED = 20
 def can_start(job: JobView) -> bool:
     """Whether a pending job waits only for nodes: not held, dependent, too early, or over a limit."""
     return job.reason.strip("() ").split(",")[0].split(":")[0].strip().lower() in STARTABLE
+
+
+def margin(left: float) -> float:
+    """Return the seconds to be left free before a turn that is so many seconds away."""
+    return max(LATE * left, min(MARGIN, MARGIN_SHARE * left))
 
 
 def by_priority(job: JobView) -> tuple[float, float, str]:
@@ -201,23 +209,28 @@ class Outlook:
         return left
 
     def unwanted(self, until: float) -> int:
-        """Return the idle nodes that no waiting job could use before ``until``."""
-        if self.now.head is None or until <= self.now.shadow - MARGIN:
+        """Return the idle nodes that no waiting job could use before ``until``.
+
+        A job that takes them until then is one that `limit` gives enough time to.
+        """
+        if self.now.head is None:
             return self.room
-        return min(self.room, self.survey.planned.least(self.survey.cluster.time, until + MARGIN - self.time))
+        wanted, profile = until - self.time, self.survey.planned
+        steps = zip(profile.times[1:], profile.free[1:], strict=True)
+        return min([self.room, *(free for when, free in steps if self._allowed(when) < wanted)])
 
     def limit(self, nodes: int) -> float | None:
         """Return the longest time limit, in seconds, with which a new job of this size delays no waiting job.
 
-        None for no bound. A little is left for the scheduler to find the job before it no longer fits.
+        None for no bound, 0 where there is not a minute left. A little is left free, see `margin`.
         """
-        if self.now.head is None:
-            return None
-        end = self.survey.planned.until(nodes)
-        if end == math.inf:
-            return None
+        end = math.inf if self.now.head is None else self.survey.planned.until(nodes)
+        return None if end == math.inf else self._allowed(end)
+
+    def _allowed(self, end: float) -> float:
+        """Return the time limit, in whole minutes, of a job that starts now and makes room for a turn."""
         left = end - self.time
-        return max(1.0, left - max(MARGIN, 0.02 * left))
+        return MINUTE * max(0.0, (left - margin(left)) // MINUTE)
 
     def wait_at_least(self, nodes: int, duration: float = 0.0) -> float:
         """Return a lower bound on the seconds until a new job of this size could start.

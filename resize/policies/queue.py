@@ -123,7 +123,7 @@ class Queue:
         outlook, need = situation.outlook, situation.beside(size)
         row = situation.if_free(size) if need <= outlook.room else situation.row(size)
         if size > situation.run.nodes:
-            done = math.inf if row.finish is None else row.finish
+            done = math.inf if row.finish is None else row.finish + (row.gain_error or 0.0)
             if need > situation.cluster.idle:
                 return f"needs {need} idle nodes, there are {situation.cluster.idle}"
             if need > outlook.unwanted(done):

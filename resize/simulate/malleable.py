@@ -21,6 +21,8 @@ from .workload import Job
 
 STEP = 10.0
 """Steps are as long as that on the size asked for, or a fiftieth of the run time if that is less; seconds."""
+LEAD_SHARE = 0.25
+"""At most this share of a time limit is left unused."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,8 @@ class Launcher:
         What a malleable job asks for at its submission: ``least``, ``preferred``, ``asked`` (as if rigid),
         ``largest``, or ``range`` for all from least to largest, of which the scheduler gives what is free.
     lead
-        A run that would reach its time limit saves so many seconds before it, and queues again.
+        A run that would reach its time limit saves so many seconds before it, a quarter of it at most, and queues
+        again.
     """
 
     policy: Policy
@@ -162,11 +165,12 @@ class Run:
         seconds = self.job.seconds(self.nodes)
         self.rates[self.nodes] = Rate(self.nodes, seconds / self.steps, 10)
         assert self.allocation is not None
-        finish, limit = now + (1 - self.done) * seconds, self.allocation.end - self.launcher.lead
-        if finish <= self.allocation.end or limit <= now:
+        finish, end = now + (1 - self.done) * seconds, self.allocation.end
+        if finish <= end:
             self._later(finish, self._finish)
         else:
-            self._later(limit, self._at_limit)
+            lead = min(self.launcher.lead, LEAD_SHARE * (end - self.allocation.start))
+            self._later(max(now, end - lead), self._at_limit)
         self.seen = -1
         self.poll_set = -math.inf
         self.wake()

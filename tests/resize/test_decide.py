@@ -132,6 +132,20 @@ def test_does_not_take_nodes_that_the_next_job_will_need() -> None:
     assert decide(short, a_cluster(short, done_before, head), QUEUE).nodes == 4
 
 
+def test_grows_before_a_turn_only_if_it_is_surely_done_by_then() -> None:
+    """1000 steps are left, 500 s on 2 nodes; the next job's turn is in 420 s: there is a limit of 360 s to be had."""
+    head, blocker = waits("7", 6, time_limit=5000.0), JobView("2", "running", 2, end=1420.0)
+    measured = a_run(2, step=9_000, sizes=(2, 4), rates=(Rate(2, 0.5, 50), Rate(4, 0.26, 50)))
+    found = decide(measured, a_cluster(measured, blocker, head), QUEUE)
+    assert (found.action, found.nodes, found.limit) == ("expand", 4, 360.0)
+    guessed = a_run(2, step=9_000, sizes=(2, 4))
+    found = decide(guessed, a_cluster(guessed, blocker, head), QUEUE)
+    row = found.table[1]
+    assert row.finish is not None and row.gain_error is not None
+    assert row.finish < 1360 < row.finish + row.gain_error
+    assert found.action == "stay"
+
+
 def test_no_growth_that_does_not_pay() -> None:
     run = a_run(2, step=9_995)
     assert decide(run, a_cluster(run), QUEUE).action == "stay"

@@ -85,6 +85,15 @@ def test_the_time_limit_is_outlived() -> None:
     assert found.resizes == 0
 
 
+def test_of_a_short_limit_three_quarters_are_used() -> None:
+    """800 s in steps of 10 s, limits of 80 s: at 60 s it ends its step, saves until 73 s at most, and queues again."""
+    job = Job(1, 0, 2, 800.0, 80.0, (2, 4), 2, 1.0)
+    schedule = simulate_malleable(Workload((job,)), 2, Launcher(load_policy("static"), start="least"))
+    lives = math.ceil(800 / 65)
+    assert schedule.outcomes[0].end == pytest.approx(800 + 10 * lives, abs=20)
+    assert schedule.outcomes[0].node_seconds <= 2 * 80 * (lives + 1)
+
+
 def test_a_run_that_ends_before_its_successor_starts_takes_it_back() -> None:
     launcher = Launcher(load_policy("schedule", {"at": "0=4", "dwell": 0}), start="least")
     jobs = Workload((perfect(1, 0, 2, 400, (2, 4)), rigid(2, 0, 6, 5000), rigid(3, 10, 2, 10)))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dmr.resize.outlook import Outlook, Survey, can_start, schedule, shadow_time
+from dmr.resize.outlook import Outlook, Survey, can_start, margin, schedule, shadow_time
 from dmr.resize.profile import Profile
 from dmr.resize.view import ClusterView, JobView
 
@@ -70,11 +70,36 @@ def test_a_limit_that_fits() -> None:
     """6 of 8 idle; the head needs 8, from 1000 on."""
     view = ClusterView(0.0, 8, 6, (JobView("1", "running", 2, end=1000.0), waiting("2", 8)))
     outlook = Outlook(Survey(view), "r", None)
-    assert outlook.limit(3) == pytest.approx(940.0)
+    assert outlook.limit(3) == 900.0, "a minute is left free, and Slurm counts in minutes"
     assert outlook.unwanted(900.0) == 6
-    assert outlook.unwanted(1000.0) == 0
+    assert outlook.unwanted(901.0) == 0
     free = Outlook(Survey(ClusterView(0.0, 8, 6, (JobView("1", "running", 2, end=1000.0),))), "r", None)
     assert free.limit(3) is None and free.unwanted(math.inf) == 6
+
+
+def test_what_is_left_free_goes_with_the_time_until_the_turn() -> None:
+    assert [margin(left) for left in (10.0, 100.0, 600.0, 3000.0, 10_000.0)] == [1.0, 10.0, 60.0, 60.0, 200.0]
+
+
+@pytest.mark.parametrize(("turn", "limit"), [(50.0, 0.0), (70.0, 60.0), (130.0, 60.0), (134.0, 120.0)])
+def test_short_gaps_are_used_as_far_as_whole_minutes_go(turn: float, limit: float) -> None:
+    """6 of 8 idle; the head needs 8 at the turn."""
+    view = ClusterView(0.0, 8, 6, (JobView("1", "running", 2, end=turn), waiting("2", 8)))
+    outlook = Outlook(Survey(view), "r", None)
+    assert outlook.limit(6) == limit
+    assert outlook.unwanted(limit + 1) == 0
+    assert outlook.unwanted(limit) == 6 or limit == 0
+
+
+def test_nodes_that_a_job_behind_the_head_can_use_soon_are_wanted() -> None:
+    """4 of 8 idle. The head needs 8, from 1000 on; the job behind it needs 6, is short, and can start at 200."""
+    running = (JobView("1", "running", 2, end=200.0), JobView("2", "running", 2, end=1000.0))
+    view = ClusterView(0.0, 8, 4, (*running, waiting("3", 8), waiting("4", 6, 300.0)))
+    outlook = Outlook(Survey(view), "r", None)
+    assert outlook.now.head is not None and outlook.now.shadow == 1000.0
+    assert outlook.unwanted(180.0) == 4
+    assert outlook.unwanted(400.0) == 0
+    assert outlook.limit(4) == 180.0
 
 
 jobs = st.lists(st.tuples(st.integers(1, 8), st.one_of(st.none(), st.integers(1, 500))), max_size=8)
@@ -93,6 +118,22 @@ def test_a_pass_starts_no_more_than_is_free_and_never_delays_the_head(
     ends = [*releases, *((math.inf if j.time_limit is None else float(j.time_limit), j.nodes) for j in found.started)]
     free_then = found.room + sum(nodes for end, nodes in ends if end <= found.shadow)
     assert free_then >= found.head.nodes
+
+
+@settings(max_examples=200)
+@given(st.integers(0, 8), jobs, jobs, st.integers(1, 800))
+def test_what_is_unwanted_is_what_a_limit_can_be_had_for(
+    idle: int, running: list[tuple[int, int | None]], queue: list[tuple[int, int | None]], until: int
+) -> None:
+    held = [JobView(f"r{n}", "running", nodes, end=end) for n, (nodes, end) in enumerate(running)]
+    pending = [waiting(str(n), nodes, end) for n, (nodes, end) in enumerate(queue)]
+    total = idle + sum(nodes for nodes, _ in running)
+    outlook = Outlook(Survey(ClusterView(0.0, total, idle, (*held, *pending))), "r", None)
+    free = outlook.unwanted(float(until))
+    assert 0 <= free <= outlook.room
+    for nodes in range(1, outlook.room + 1):
+        limit = outlook.limit(nodes)
+        assert (nodes <= free) == (limit is None or limit >= until)
 
 
 @settings(max_examples=200)
