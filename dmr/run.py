@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import faulthandler
 import json
 import signal
 import sys
@@ -285,8 +284,7 @@ class Run(Declarations):
             self._wishes.signalled = True
 
         signal.signal(signal.SIGTERM, told_to_end)
-        with contextlib.suppress(OSError, AttributeError, ValueError):
-            faulthandler.register(signal.SIGUSR2, all_threads=True, chain=False)
+        sign.show_stacks_on_request()
 
     def _enter_phase(self, name: str | None) -> None:
         if name == self._phase:

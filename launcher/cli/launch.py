@@ -81,6 +81,7 @@ class _Every(click.ParamType):
 @click.option("--grace", type=TIME, default="120", show_default=True, help="For a save, before the ranks are killed.")
 @click.option("--max-restarts", type=click.IntRange(0), default=3, show_default=True, metavar="N", help="Crashes.")
 @click.option("--hang-after", type=TIME, help="Without progress it is taken for hung.  [default: learned; 0: never]")
+@click.option("--start-within", type=TIME, help="To the program's first report.  [default: learned; 0: no bound]")
 @click.option("--max-generations", type=click.IntRange(1), default=1000, show_default=True, metavar="N", help="Starts.")
 @click.option(
     "--after-handover",
@@ -148,7 +149,8 @@ def _fresh(command: tuple[str, ...], given: dict[str, Any], console: Console) ->
         local_nodes=given["local_nodes"], checkpoint_every=given["checkpoint_every"], keep=given["keep"],
         driver=given["driver"], background=given["background"], fast_dir=_fast_dir(given["fast_dir"]),
         grace=given["grace"], max_restarts=given["max_restarts"], hang_after=given["hang_after"],
-        max_generations=given["max_generations"], after_handover=after, telemetry=given["telemetry"],
+        start_within=given["start_within"], max_generations=given["max_generations"],
+        after_handover=after, telemetry=given["telemetry"],
         time_comm=given["time_comm"], learn=given["learn"], input_class=given["input_class"],
         machine=machine_name(os.environ),
     )  # fmt: skip

@@ -15,7 +15,8 @@ class RunOptions:
     """The choices of one run. Durations are seconds, sizes are nodes.
 
     ``sizes`` are all allowed ones, ascending; ``start`` is the first one where the engine leaves a
-    choice. ``hang_after`` is how long a program may show no progress: None to learn it, 0 for ever.
+    choice. ``hang_after`` is how long a program may show no progress: None to learn it, 0 for ever;
+    ``start_within`` is how long it may take from its start to its first report, in the same way.
     ``after_handover`` says how a launcher leaves whose run goes on in another job: ``cancel``
     its own job, or ``exit`` with status 0. ``machine`` and ``input_class`` are what a model of the program is kept
     under; an empty one is found from the telemetry, or from the command's arguments.
@@ -41,6 +42,7 @@ class RunOptions:
     grace: float = 120.0
     max_restarts: int = 3
     hang_after: float | None = None
+    start_within: float | None = None
     max_generations: int = 1000
     after_handover: str = "cancel"
     telemetry: bool = True

@@ -3,7 +3,7 @@
 ``import dmr`` under a launcher leaves ``signs/0004.TOKEN`` in the run directory, an empty file that any rank may create
 and any number of them at once. A generation that dies after that, before it reports, has not failed: it has
 not started. What ends in an orderly way instead (an exception, ``sys.exit``) leaves ``signs/0004.TOKEN.ended``: another
-start would repeat it.
+start would repeat it. From then on the launcher's SIGUSR2 has the process show its stacks, should MPI not come up.
 
 Standard library only, and little of that: it is part of ``import dmr``.
 """
@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import faulthandler
 import os
+import signal
 import sys
 from collections.abc import Mapping
 
@@ -32,6 +34,13 @@ def give(environ: Mapping[str, str] = os.environ) -> None:
     except OSError:
         return
     atexit.register(_end, path, os.getpid())
+    show_stacks_on_request()
+
+
+def show_stacks_on_request() -> None:
+    """Have SIGUSR2 write the stacks of all threads to standard error, where there is one."""
+    with contextlib.suppress(OSError, AttributeError, ValueError, RuntimeError):
+        faulthandler.register(signal.SIGUSR2, all_threads=True, chain=False)
 
 
 def spoke() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -12,17 +13,12 @@ from ..run.rundir import Action, Control, Progress, RunDir
 from ..run.sign import given
 from .awake import AwakeClock
 from .outcome import Outcome, judge
+from .patience import START_LEAST, hang_patience
 
+SETTLED = 15.0
+"""Seconds after which a recognised phase is not corrected any more."""
 STEPS_IN_GRACE = 3
 """A safe point may be this many steps away when a request comes."""
-HANG_LEAST = 600.0
-"""Without progress for less than this no program is taken for hung unless the user said so."""
-HANG_FACTOR = 20.0
-"""Nor for less than so many times the longest time between two reports of progress, of which there were
-`HANG_REPORTS`."""
-HANG_REPORTS = 5
-START_LEAST = 120.0
-"""A start may take so long, whatever the user allows later: all ranks read their program at the same time."""
 SECONDS_TO_EXIT = 60.0
 """Ranks that said they were done, or have saved and leave, are ended after that."""
 SAVING_FACTOR = 5
@@ -87,6 +83,9 @@ class Application:
         self._reports = 0
         self._longest = 0.0
         self._measured: dict[str | None, _Measured] = {}
+        self.phase_at: Callable[[float], str | None] | None = None
+        """Returns the phase at a time of a program that declares none, as it was recognised."""
+        self._undeclared: deque[tuple[float, float, int]] = deque()
 
     # -- what they report
 
@@ -120,10 +119,27 @@ class Application:
             self.first_step = progress.loaded.step if progress.loaded else 0
             self.computing_since = self._clock()
         if before is not None and progress.seconds_per_step is not None and progress.step > before.step:
-            measured = self._measured.setdefault(progress.phase, _Measured())
             steps = progress.step - before.step
-            measured.seconds += progress.seconds_per_step * steps
-            measured.steps += steps
+            seconds = progress.seconds_per_step * steps
+            if progress.phase is None and self.phase_at is not None:
+                self._undeclared.append((self._clock(), seconds, steps))
+                self._settle(self._clock() - SETTLED)
+            else:
+                self._count(progress.phase, seconds, steps)
+
+    def _count(self, phase: str | None, seconds: float, steps: int) -> None:
+        measured = self._measured.setdefault(phase, _Measured())
+        measured.seconds += seconds
+        measured.steps += steps
+
+    def _settle(self, until: float) -> None:
+        """Count steps of a program that declares no phases for the one that was recognised at their time.
+
+        That is known some seconds later.
+        """
+        while self._undeclared and self._undeclared[0][0] <= until:
+            moment, seconds, steps = self._undeclared.popleft()
+            self._count(self.phase_at(moment) if self.phase_at is not None else None, seconds, steps)
 
     @property
     def step(self) -> int | None:
@@ -136,13 +152,19 @@ class Application:
 
     def rates(self) -> list[tuple[str | None, float, int]]:
         """Return (phase, seconds a step, steps) as measured in this generation."""
-        return [(phase, m.seconds / m.steps, m.steps) for phase, m in self._measured.items() if m.steps]
+        found = {phase: [each.seconds, float(each.steps)] for phase, each in self._measured.items()}
+        for moment, seconds, steps in self._undeclared:
+            entry = found.setdefault(self.phase_at(moment) if self.phase_at is not None else None, [0.0, 0.0])
+            entry[0] += seconds
+            entry[1] += steps
+        return [(phase, seconds / steps, int(steps)) for phase, (seconds, steps) in found.items() if steps]
 
     @property
     def seconds_per_step(self) -> float | None:
         """Mean over this generation, None when nothing was measured."""
-        seconds = sum(m.seconds for m in self._measured.values())
-        steps = sum(m.steps for m in self._measured.values())
+        rates = self.rates()
+        seconds = sum(per_step * count for _, per_step, count in rates)
+        steps = sum(count for _, _, count in rates)
         return seconds / steps if steps else None
 
     # -- what is asked of them
@@ -217,30 +239,43 @@ class Application:
 
     # -- their end
 
-    def hung_for(self, given: float | None, spoke_before: bool) -> float | None:
-        """Return the seconds without progress when that is too long, else None.
+    def silent_at_start(self, spoke_before: bool, allowed: float) -> float | None:
+        """Return the seconds in which nothing came from ranks that were started, when that is too long, else None.
 
         Parameters
         ----------
-        given
-            What the user allows; None to learn it from the program's reports, 0 for no bound.
         spoke_before
-            Whether the program reported in an earlier generation, so that silence from the start is no good sign.
+            Whether the program reported in an earlier generation. Where it did not, and no rank has given its sign
+            (see `.sign`), it may be one that never reports.
+        allowed
+            Seconds that a start may take; 0 for no bound.
         """
         silent = self._awake() - self._reported
-        if self.progress is None:
-            patience = max(START_LEAST, HANG_LEAST if given is None else given)
-            return silent if spoke_before and given != 0 and silent > patience else None
-        if given == 0 or self.progress.state not in ("running", "saving", "starting"):
+        if self.progress is not None or not allowed or silent <= allowed:
             return None
-        if self.progress.state == "starting" and given is not None:
-            given = max(START_LEAST, given)
-        if given is None and self._reports < HANG_REPORTS:
+        return silent if spoke_before or self.signed else None
+
+    @property
+    def signed(self) -> bool:
+        """Whether a rank has come as far as ``import dmr``, and none has ended in an orderly way before it reported."""
+        return given(self.run.folder, self.number, self.token)
+
+    def hung_for(self, hang_after: float | None) -> float | None:
+        """Return the seconds without progress of a program that has reported, when that is too long, else None.
+
+        Parameters
+        ----------
+        hang_after
+            What the user allows; None to learn it from the program's reports, 0 for no bound.
+        """
+        if self.progress is None or self.progress.state not in ("running", "saving", "starting"):
             return None
-        allowed = max(HANG_LEAST, HANG_FACTOR * self._longest) if given is None else given
-        if self.progress.state == "saving":
-            allowed = max(allowed, HANG_FACTOR * self.save_seconds())
-        return silent if silent > allowed else None
+        if self.progress.state == "starting" and hang_after:
+            hang_after = max(START_LEAST, hang_after)
+        saving = self.save_seconds() if self.progress.state == "saving" else None
+        allowed = hang_patience(hang_after, self._reports, self._longest, saving)
+        silent = self._awake() - self._reported
+        return silent if allowed and silent > allowed else None
 
     def watch_deadlines(self, after_failure: float) -> None:
         """Kill the ranks that are past a deadline: of a request, or after the first failure of one of them."""
@@ -275,6 +310,6 @@ class Application:
         self._stamp = None
         self.look()
         failure = self.run.read_failure(self.number)
-        starting = self._awake() - self._started <= START_LEAST and given(self.run.folder, self.number, self.token)
+        starting = self._awake() - self._started <= START_LEAST and self.signed
         asked = self.control if self.leaving else None
         return judge(exit, self.progress, asked, failure, self.killed, spoke_before, starting)

@@ -27,6 +27,7 @@ from .hooks import reached
 from .interrupts import Interrupts
 from .leave import leave_job
 from .owner import owner_of
+from .patience import longest_start, start_patience
 from .place import Place
 from .plan import Plan
 
@@ -253,11 +254,24 @@ class Supervisor:
             app.end_within(min(10.0, within or 10.0), plan.reason)
 
     def _watch_for_hang(self, app: Application) -> None:
-        if self.changes.plan is not None or not (silent := app.hung_for(self.options.hang_after, self._spoke)):
+        if self.changes.plan is not None:
             return
+        if (silent := app.hung_for(self.options.hang_after)) is not None:
+            self._end_hung(app, f"no progress for {silent:.0f} s")
+            return
+        within = self.options.start_within
+        allowed = start_patience(within, self.options.hang_after, longest_start(self.account.history.generations))
+        # Who names a time says that the program reports; else one that has not imported dmr may be any program.
+        if (silent := app.silent_at_start(self._spoke or within is not None, allowed)) is not None:
+            self._end_hung(app, f"the program has not reported {silent:.0f} s after its start (a hang in MPI_Init?)")
+
+    def _end_hung(self, app: Application, what: str) -> None:
         app.hung = True
-        self.account.record("failed", what=f"no progress for {silent:.0f} s", step=app.step)
-        self.console.warn(f"no progress for {silent:.0f} s: asking all ranks for their stacks, then starting again")
-        app.ranks.dump()
-        time.sleep(SECONDS_TO_DUMP)
-        app.kill(f"no progress for {silent:.0f} s")
+        self.account.record("failed", what=what, step=app.step)
+        if app.progress is not None or app.signed:
+            self.console.warn(f"{what}: asking all ranks for their stacks, then starting again")
+            app.ranks.dump()
+            time.sleep(SECONDS_TO_DUMP)
+        else:  # nobody would answer
+            self.console.warn(f"{what}: starting again")
+        app.kill(what)

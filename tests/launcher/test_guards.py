@@ -13,6 +13,7 @@ import pytest
 from dmr.launcher.engines.engine import EngineError, JobInfo, Submission
 from dmr.launcher.engines.local import LocalEngine
 from dmr.launcher.engines.scheduler import Watcher
+from dmr.launcher.run.history import read_history
 from dmr.launcher.run.options import RunOptions
 from dmr.launcher.run.requests import Requests, UserRequest
 from dmr.launcher.run.rundir import Progress, RunDir, RunDirError
@@ -31,6 +32,7 @@ from dmr.launcher.supervise.console import QUIET, Console
 from dmr.launcher.supervise.handover import Successors
 from dmr.launcher.supervise.interrupts import Interrupts
 from dmr.launcher.supervise.owner import lease_content
+from dmr.launcher.supervise.patience import longest_start, start_patience
 from dmr.launcher.supervise.place import Place
 from dmr.launcher.supervise.plan import Plan
 from dmr.launcher.supervise.release import Release
@@ -507,11 +509,45 @@ def test_a_suspended_program_is_not_hung(desk: Desk) -> None:
     assert app.look()
     desk.clock.now += 7200.0  # the time of day leaps, too
     steady.now += 7200.0
-    assert app.hung_for(600.0, True) is None
+    assert app.hung_for(600.0) is None
     for _ in range(61):
         steady.now += 10.0
         app.watch_deadlines(30.0)
-    assert app.hung_for(600.0, True) is not None
+    assert app.hung_for(600.0) is not None
+
+
+def test_patience_with_a_start_is_what_is_known_of_starts() -> None:
+    assert start_patience(None, None, None) == 1800.0
+    assert start_patience(None, None, 5.0) == 600.0
+    assert start_patience(None, None, 60.0) == 1200.0
+    assert start_patience(None, 10.0, 60.0) == 120.0
+    assert start_patience(None, 0.0, 60.0) == 0.0
+    assert (start_patience(7.0, 0.0, 60.0), start_patience(0.0, 10.0, 60.0)) == (7.0, 0.0)
+
+
+def test_the_longest_start_is_that_of_all_generations(desk: Desk) -> None:
+    assert longest_start(read_history(desk.run.events()).generations) is None
+    for number, (launch, load) in enumerate([(2.0, None), (3.0, 4.0), (5.0, 1.0)], start=1):
+        desk.run.append(number, "launched", token="t", nodes=1, cause="fresh")
+        desk.run.append(number, "loaded", launch=launch, load=load, step=0)
+    assert longest_start(read_history(desk.run.events()).generations) == 7.0
+
+
+def test_silence_at_the_start_is_a_hang_only_of_a_program_that_is_known_to_speak(desk: Desk) -> None:
+    app = Application(
+        desk.run, 2, "u", 2, desk.ranks, grace=60, next_id=lambda: 1, clock=desk.clock, awake=desk.clock  # type: ignore[arg-type]
+    )  # fmt: skip
+    desk.clock.now += 1000.0
+    assert app.silent_at_start(False, 900.0) is None
+    assert app.silent_at_start(True, 900.0) == 1000.0
+    assert app.silent_at_start(True, 1100.0) is None
+    assert app.silent_at_start(True, 0.0) is None
+    signs = desk.run.folder / "signs"
+    signs.mkdir(exist_ok=True)
+    (signs / "0002.u").touch()
+    assert app.silent_at_start(False, 900.0) == 1000.0
+    (signs / "0002.u.ended").touch()
+    assert app.silent_at_start(False, 900.0) is None
 
 
 def test_an_awake_clock_that_goes_back_stands_still() -> None:

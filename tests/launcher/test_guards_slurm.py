@@ -96,6 +96,17 @@ def test_ranks_of_a_first_generation_that_die_before_mpi_is_up_are_started_again
     assert slurm.history.crashes == 0 and len({each.job for each in slurm.history.generations}) == 1
 
 
+def test_a_first_start_that_hangs_shows_its_stacks_and_is_made_again(slurm: Any, expected_after: Expected) -> None:
+    command = [sys.executable, str(APP.with_name("stumbling.py")), "1", "hang", "20"]
+    launch = shlex.join(["dmr-launch", "--start-within", "4", "--nodes", "2", "--run-dir", "run", "--", *command])
+    slurm.sbatch("--nodes=2", f"--wrap={launch}")
+    out = slurm.finished()
+    assert np.array_equal(slurm.final(), expected_after(20)), out
+    assert [each.why for each in slurm.history.generations] == ["hung", "finished"]
+    assert out.count("stumbling.py") >= 2, f"no stack of every rank: {out}"
+    assert len({each.job for each in slurm.history.generations}) == 1
+
+
 def test_a_job_whose_run_is_in_another_one_runs_its_script_no_further(slurm: Any) -> None:
     job = slurm.submit(100000, 0.05, options=("--nodes", "2"), sbatch=("--nodes=2",))
     slurm.at_step(5)

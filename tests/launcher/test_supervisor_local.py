@@ -109,9 +109,9 @@ def test_a_program_that_knows_nothing_of_dmr_runs_as_it_is(bench: Any, status: i
     assert len(bench.history.generations) == 1
 
 
-def stumbling(bench: Any, times: int, how: str, steps: int) -> Any:
+def stumbling(bench: Any, times: int, how: str, steps: int, *options: str) -> Any:
     return bench.start(
-        "dmr-launch", "--engine", "local", "--local-nodes", "2", "--nodes", "2", "--run-dir", "run", "--",
+        "dmr-launch", "--engine", "local", "--local-nodes", "2", "--nodes", "2", "--run-dir", "run", *options, "--",
         sys.executable, str(APPS / "stumbling.py"), str(times), how, str(steps),
     )  # fmt: skip
 
@@ -131,6 +131,24 @@ def test_a_program_that_never_comes_up_is_started_three_times(bench: Any) -> Non
     out = bench.end(process)
     assert process.returncode not in (0, None) and "giving up after 3 starts" in out, out
     assert [each.why for each in bench.history.generations] == ["not started", "not started", "failed"]
+
+
+def test_a_first_start_that_hangs_shows_its_stacks_and_is_made_again(bench: Any, expected_after: Expected) -> None:
+    process = stumbling(bench, 1, "hang", 20, "--start-within", "3")
+    out = bench.end(process)
+    assert process.returncode == 0, out
+    assert "has not reported 3 s after its start (a hang in MPI_Init?)" in out
+    assert out.count("stumbling.py") >= 2, f"no stack of every rank: {out}"
+    assert np.array_equal(bench.final(), expected_after(20))
+    assert [each.why for each in bench.history.generations] == ["hung", "finished"]
+
+
+def test_starts_that_hang_use_up_the_restarts(bench: Any) -> None:
+    process = stumbling(bench, 9, "hang", 20, "--start-within", "2", "--max-restarts", "1")
+    out = bench.end(process)
+    assert process.returncode == 1, out
+    assert "it has failed 2 times (--max-restarts 1)" in out
+    assert [each.why for each in bench.history.generations] == ["hung", "failed"]
 
 
 def test_a_malleable_program_that_ends_by_itself_before_its_first_word_is_not_repeated(bench: Any) -> None:
