@@ -144,6 +144,9 @@ def _facts(situation: Situation) -> dict[str, float | str]:
         facts["steps_left"] = situation.steps_left
     if run.pending is not None:
         facts["pending"] = run.pending
+    if run.phase_confidence is not None:
+        facts["phase"] = run.phase if run.phase is not None else "like none that is known"
+        facts["phase_confidence"] = run.phase_confidence
     return facts
 
 

@@ -109,6 +109,9 @@ class RunView:
     checkpoint only at their own interval. ``started`` is when the run began; ``deadline`` when the user
     wants it to be done. ``ahead`` are the phases that are to come, the present one first, with ``caveats`` about
     where that is known from; ``first_nodes`` is the size that the run began with.
+
+    ``phase_confidence`` is how surely the phase was recognised by what the nodes do, from 0 to 1; None where the
+    program declared it, or nobody looks. With it and no ``phase`` the program does what no known phase does.
     """
 
     time: float
@@ -145,6 +148,7 @@ class RunView:
     ahead: tuple[Ahead, ...] = ()
     caveats: tuple[str, ...] = ()
     first_nodes: int | None = None
+    phase_confidence: float | None = None
 
 
 @dataclass(frozen=True)

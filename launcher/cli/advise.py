@@ -47,12 +47,28 @@ def advise(run: str, pairs: tuple[str, ...], as_json: bool) -> None:
     if as_json:
         print_json({**data, "state": "running"})
         return
-    phase = f" in phase {data['phase']}" if data["phase"] else ""
-    click.echo(f"{data['run']} is at step {data['step']}{phase} on {data['nodes']} nodes")
+    click.echo(f"{data['run']} is at step {data['step']}{_where(data)} on {data['nodes']} nodes")
     click.echo(f"now: {found.decision.action} ({found.decision.nodes} nodes): {found.decision.reason}")
     for caveat in data["caveats"]:
         click.echo(f"mind: {caveat}")
     _table(data["schedule"])
+
+
+def _where(data: dict[str, Any]) -> str:
+    from ...resize.phases.online import SURE
+
+    phase, sure = data["phase"], data["phase_confidence"]
+    if sure is None:
+        return f" in {_called(phase)}" if phase else ""
+    if not phase:
+        return " in none of its known phases"
+    if sure < SURE:
+        return f", perhaps in {_called(phase)} ({sure:.0%} sure),"
+    return f" in {_called(phase)} (recognised, {sure:.0%} sure)"
+
+
+def _called(phase: str) -> str:
+    return phase if phase.startswith(("phase ", "whole ")) else f"phase {phase}"
 
 
 def _table(schedule: list[dict[str, Any]]) -> None:

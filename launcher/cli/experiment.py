@@ -72,7 +72,7 @@ def _report(folder: Path, why: str, as_json: bool) -> None:
     from ..timeline.analysis import analyse
     from ..timeline.sources import read_sources
 
-    found = analyse(read_sources(folder))
+    found = analyse(read_sources(folder), ModelStore.default().read()[0])
     if found.record.phases:
         try:
             ModelStore.default().add(found.key, found.record)

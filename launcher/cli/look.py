@@ -70,6 +70,8 @@ def _metrics(runs: list[RunStatus]) -> None:
 
 
 def _show(one) -> None:  # type: ignore[no-untyped-def]  # the class is imported late
+    from ..run.status import phase_words
+
     ranks = f", {one.ranks} ranks" if one.ranks else ""
     rows = [
         ("run", one.run),
@@ -80,7 +82,7 @@ def _show(one) -> None:  # type: ignore[no-untyped-def]  # the class is imported
         ("launcher", f"{one.host or '-'}" + (f", job {one.job}" if one.job else "")),
         ("step", _steps(one) + (f", {_rate(one.seconds_per_step)} s a step" if one.seconds_per_step else "")),
         ("left", format_time(one.remaining, unit=" s")),
-        ("phase", one.phase or "-"),
+        ("phase", phase_words(one.phase, one.phase_confidence)),
         ("checkpoint", (one.checkpoint or "-") + (", on its node alone so far" if one.checkpoint_fast else "")),
         ("pending", _pending(one) or "-"),
         ("changes", f"{one.resizes} of size, {one.crashes} crashes, {one.node_hours:.3g} node-hours"),

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 COLOURS = {"running": "green", "saving": "green", "starting": "cyan", "leaving": "cyan", "queued": "yellow",
            "lost": "red", "failed": "red", "stopped": "yellow", "finished": "dim"}  # fmt: skip
-HEAD = ("RUN", "STATE", "GEN", "NODES", "SIZE OVER TIME", "STEP", "S/STEP", "LEFT", "PENDING", "QUERIES")
+HEAD = ("RUN", "STATE", "GEN", "NODES", "SIZE OVER TIME", "PHASE", "STEP", "S/STEP", "LEFT", "PENDING", "QUERIES")
 OLD = 86400.0
 
 
@@ -53,12 +53,15 @@ def top(runs: tuple[str, ...], interval: float, once: bool, ended: bool, as_json
 
 
 def _cells(each: Watched) -> tuple[str, ...]:
+    from ..run.status import phase_words
+
     status = each.status
     step = "-" if status.step is None else f"{status.step}" + (f"/{status.steps}" if status.steps else "")
     rate = f"{status.seconds_per_step:.3g}" if status.seconds_per_step else "-"
     pending = f"{status.pending_nodes} for {format_time(each.waiting)}" if status.pending_nodes else "-"
     return (
-        status.run, status.state, str(status.generation), str(status.nodes or "-"), each.sizes, step, rate,
+        status.run, status.state, str(status.generation), str(status.nodes or "-"), each.sizes,
+        phase_words(status.phase, status.phase_confidence), step, rate,
         format_time(status.remaining), pending, str(status.queries),
     )  # fmt: skip
 
@@ -67,7 +70,7 @@ def _print(found: list[Watched]) -> None:
     if not found:
         click.echo("no runs")
         return
-    print_table([HEAD, *map(_cells, found)], right="llrrlrrrrr")
+    print_table([HEAD, *map(_cells, found)], right="llrrllrrrrr")
     for each in found:
         if each.live and each.decision:
             click.echo(f"{each.status.run}: {each.decision}")
@@ -96,7 +99,7 @@ def _picture(found: list[Watched]) -> Any:
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for place, name in enumerate(HEAD):
-        table.add_column(name, justify="left" if place in (0, 1, 4) else "right", no_wrap=place != 0)
+        table.add_column(name, justify="left" if place in (0, 1, 4, 5) else "right", no_wrap=place != 0)
     for each in found:
         name, state, *rest = _cells(each)
         table.add_row(name, Text(state, style=COLOURS.get(state, "")), *rest)

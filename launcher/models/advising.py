@@ -10,6 +10,7 @@ from typing import Any
 
 from ...resize.decide import decide
 from ...resize.explain import decision_to_json
+from ...resize.phases.online import Recognised
 from ...resize.policies.phases import Phases, Planned
 from ...resize.policy import load_policy
 from ...resize.record import cluster_from_json, run_from_json
@@ -33,6 +34,7 @@ class Advised:
         view = self.view
         return {
             "run": view.run, "time": view.time, "step": view.step, "steps": view.steps, "phase": view.phase,
+            "phase_confidence": view.phase_confidence,
             "nodes": view.nodes, "pending": view.pending, "caveats": list(view.caveats),
             "decision": decision_to_json(self.decision),
             "schedule": [dataclasses.asdict(each) for each in self.schedule],
@@ -68,11 +70,23 @@ def advise_now(run: RunDir, options: Mapping[str, str], now: float | None = None
         pending_job=pending.job if pending else None, inhibited_until=0.0, suggestion="policy",
     )  # fmt: skip
     bare = dataclasses.replace(view, ahead=(), caveats=(), earlier=())
-    view = Foresight(run, RunOptions.of_run(run)).completed(bare, history)
+    if view.phase_confidence is not None:
+        bare = dataclasses.replace(bare, phase=None, phase_confidence=None)
+    view = Foresight(run, RunOptions.of_run(run)).completed(bare, history, _recognised(run, view))
     policy = load_policy("phases", {"dwell": "0", **options})
     assert isinstance(policy, Phases)
     situation = Situation(view, cluster, policy.rules)
     return Advised(view, decide(view, cluster, policy), policy.outlook(situation))
+
+
+def _recognised(run: RunDir, view: RunView) -> Recognised | None:
+    """Return the phase as the launcher recognised it last, None where it does not look."""
+    launcher = run.read_launcher()
+    if launcher is None or launcher.generation != view.generation:
+        return None
+    if launcher.phase_confidence is not None:
+        return Recognised(launcher.phase, launcher.phase_confidence, confirmed=True)
+    return None if view.phase_confidence is None else Recognised(None, 0.0)
 
 
 def _last_views(events: list[dict[str, Any]], run: RunDir) -> tuple[RunView, ClusterView]:

@@ -13,7 +13,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...resize.phases.knowledge import Entry, Occurrence, repeated
+from ...resize.phases.knowledge import Entry, Occurrence
+from ...resize.phases.looks import Look
+from ...resize.phases.online import SURE, Recognised
+from ...resize.phases.turns import repeated
 from ...resize.view import Ahead, RunView
 from ..run.history import History
 from ..run.options import RunOptions
@@ -21,6 +24,9 @@ from ..run.rundir import RunDir
 from ..telemetry.sampler import machine_name
 from .key import key_for
 from .store import ModelStore
+
+NOT_SURE = 0.99 * SURE
+"""The most confidence in a phase that too few samples were seen of."""
 
 
 class Foresight:
@@ -55,7 +61,7 @@ class Foresight:
             self.caveats += why
         self._order: list[Occurrence] = []
         for event in events:
-            if event.get("event") == "phase":
+            if event.get("event") in ("phase", "recognised"):
                 self.note(event.get("phase"), int(event.get("step", 0)))
 
     def note(self, phase: str | None, step: int) -> None:
@@ -72,6 +78,11 @@ class Foresight:
         """Step at which the present phase began, as far as known."""
         return self._order[-1].start if self._order else None
 
+    @property
+    def last(self) -> str | None:
+        """The phase that was on last, None where none was."""
+        return self._order[-1].phase if self._order else None
+
     def ahead(self, step: int, steps: int | None, phase: str | None) -> tuple[Ahead, ...]:
         """Return the present phase and those to come: as this run repeats itself, else as earlier runs had them."""
         found: tuple[Ahead, ...] = ()
@@ -83,10 +94,28 @@ class Foresight:
             return found
         return tuple(dataclasses.replace(each, end=min(each.end, steps)) for each in found if each.start < steps)
 
-    def completed(self, view: RunView, history: History) -> RunView:
-        """Return the view with what is known from before."""
-        self.note(view.phase, view.step)
-        ahead = self.ahead(view.step, view.steps, view.phase)
+    def looks(self) -> tuple[Look, ...]:
+        """Return what the phases that nobody declares look like."""
+        return self.entry.looks(self._clock()) if self.entry is not None else ()
+
+    def completed(self, view: RunView, history: History, recognised: Recognised | None = None) -> RunView:
+        """Return the view with what is known from before.
+
+        Parameters
+        ----------
+        recognised
+            The phase of a program that declares none, as far as somebody looks.
+        """
+        if view.phase is not None or recognised is None:
+            self.note(view.phase, view.step)
+        else:
+            phase, confidence = recognised.phase, recognised.confidence
+            if not recognised.confirmed:  # as it was before the change of size, or as earlier runs were at this step
+                phase = phase or next((each.phase for each in self.ahead(view.step, view.steps, None)), None)
+                confidence = min(confidence, NOT_SURE)
+            view = dataclasses.replace(view, phase=phase, phase_confidence=confidence)
+        unlike = view.phase is None and view.phase_confidence is not None
+        ahead = () if unlike else self.ahead(view.step, view.steps, view.phase)
         first = history.generations[0] if history.generations else None
         fields: dict[str, Any] = {
             "ahead": ahead,

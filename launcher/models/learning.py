@@ -29,7 +29,8 @@ def learn(folder: Path) -> str:
     from ..timeline.sources import read_sources
     from .store import ModelStore
 
-    found = analyse(read_sources(folder))
+    # With what is known: phases that nobody declared keep the names that they have.
+    found = analyse(read_sources(folder), ModelStore.default().read()[0])
     if not found.record.phases:
         return "no step was measured, nothing to learn"
     ModelStore.default().add(found.key, found.record)

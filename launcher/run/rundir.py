@@ -90,7 +90,11 @@ class Control:
 
 @dataclass(frozen=True)
 class SavedCheckpoint:
-    """A checkpoint that was committed, or loaded, by the application; ``fast``: it is on the node alone."""
+    """A checkpoint that was committed, or loaded, by the application; ``fast``: it is on the node alone.
+
+    ``raw_bytes`` are those that it would have without compression (0: not told), ``compress_seconds`` what of the time
+    went into that.
+    """
 
     name: str
     step: int
@@ -98,6 +102,8 @@ class SavedCheckpoint:
     seconds: float
     time: float
     fast: bool = False
+    raw_bytes: int = 0
+    compress_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -140,7 +146,11 @@ class Progress:
 
 @dataclass(frozen=True)
 class LauncherState:
-    """What the launcher tells the application, without being asked: the successor that waits, if any."""
+    """What the launcher tells the application, without being asked: the successor that waits, if any.
+
+    ``phase`` is the one that it recognised of a program that declares none, ``phase_confidence`` how surely, from 0 to
+    1; a confidence without a phase: it is like none that is known.
+    """
 
     generation: int
     time: float
@@ -153,6 +163,8 @@ class LauncherState:
     pending_generation: int | None = None
     pending_since: float | None = None
     queries: int = 0
+    phase: str | None = None
+    phase_confidence: float | None = None
 
 
 @dataclass(frozen=True)

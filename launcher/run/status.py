@@ -21,7 +21,8 @@ class RunStatus:
     ``state`` is ``starting``, ``running``, ``saving``, ``leaving``, ``queued`` (the run waits in the scheduler's
     queue), one of the final ones ``finished``, ``stopped``, ``failed``, or ``lost`` (its launcher is gone). Seconds
     and unix seconds; None where unknown. ``checkpoint_fast``: the checkpoint is on a node, and not yet in the run
-    directory.
+    directory. ``phase_confidence``: how surely a phase was recognised that the program does not declare, from 0 to 1;
+    with it and no ``phase`` it does what no known phase does.
     """
 
     run: str
@@ -37,6 +38,7 @@ class RunStatus:
     seconds_per_step: float | None = None
     remaining: float | None = None
     phase: str | None = None
+    phase_confidence: float | None = None
     checkpoint: str | None = None
     checkpoint_time: float | None = None
     checkpoint_fast: bool = False
@@ -90,6 +92,7 @@ def read_status(run: RunDir, now: float | None = None) -> RunStatus:
         seconds = last.seconds_per_step
     step = progress.step if progress is not None else last.step if last else None
     left = progress.steps - progress.step if progress is not None and progress.steps is not None else None
+    phase, sure = _phase(progress, launcher, number) if live else (None, None)
     pending = history.open_successor if state not in ("finished", "failed", "stopped") else None
     saved = progress.checkpoint if progress is not None else None
     return RunStatus(
@@ -105,7 +108,8 @@ def read_status(run: RunDir, now: float | None = None) -> RunStatus:
         steps=progress.steps if progress is not None else None,
         seconds_per_step=seconds,
         remaining=seconds * left if live and seconds is not None and left is not None else None,
-        phase=progress.phase if live and progress is not None else None,
+        phase=phase,
+        phase_confidence=sure,
         checkpoint=saved.name if saved else None,
         checkpoint_time=saved.time if saved else None,
         checkpoint_fast=saved.fast if saved else False,
@@ -119,6 +123,24 @@ def read_status(run: RunDir, now: float | None = None) -> RunStatus:
         updated=mine.time if mine is not None else launcher.time if launcher else None,
         error=mine.error if mine is not None else None,
     )
+
+
+def _phase(
+    progress: Progress | None, launcher: LauncherState | None, number: int
+) -> tuple[str | None, float | None]:
+    """Return the phase that the program declared, or else the one that its launcher recognised, and how surely."""
+    if progress is not None and progress.phase is not None:
+        return progress.phase, None
+    if launcher is None or launcher.generation != number:
+        return None, None
+    return launcher.phase, launcher.phase_confidence
+
+
+def phase_words(phase: str | None, confidence: float | None) -> str:
+    """Return a phase, and how surely it was recognised, in words; ``-`` where nothing is known."""
+    if confidence is None:
+        return phase or "-"
+    return f"{phase} ({confidence:.0%} sure)" if phase is not None else "like none known"
 
 
 def _state(

@@ -39,6 +39,8 @@ class Account:
         self._beat = 0.0
         self._looked = 0.0
         self._full = False
+        self.phase: tuple[str | None, float | None] = (None, None)
+        """The phase that was recognised, and how surely."""
 
     def open(self, number: int, token: str) -> None:
         """Begin with a lease that was taken."""
@@ -128,6 +130,7 @@ class Account:
             self.number, moment, os.getpid(), socket.gethostname(), nodes, self.history.resizes,
             successor.nodes[1] if successor else None, successor.job if successor else None,
             successor.number if successor else None, successor.submitted if successor else None, queries,
+            *self.phase,
         )  # fmt: skip
         try:
             self.run.write_launcher(state)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -14,6 +15,8 @@ from .awake import AwakeClock
 from .outcome import Outcome, judge
 from .patience import START_LEAST, hang_patience
 
+SETTLED = 15.0
+"""Seconds after which a recognised phase is not corrected any more."""
 STEPS_IN_GRACE = 3
 """A safe point may be this many steps away when a request comes."""
 SECONDS_TO_EXIT = 60.0
@@ -80,6 +83,9 @@ class Application:
         self._reports = 0
         self._longest = 0.0
         self._measured: dict[str | None, _Measured] = {}
+        self.phase_at: Callable[[float], str | None] | None = None
+        """Returns the phase at a time of a program that declares none, as it was recognised."""
+        self._undeclared: deque[tuple[float, float, int]] = deque()
 
     # -- what they report
 
@@ -113,10 +119,27 @@ class Application:
             self.first_step = progress.loaded.step if progress.loaded else 0
             self.computing_since = self._clock()
         if before is not None and progress.seconds_per_step is not None and progress.step > before.step:
-            measured = self._measured.setdefault(progress.phase, _Measured())
             steps = progress.step - before.step
-            measured.seconds += progress.seconds_per_step * steps
-            measured.steps += steps
+            seconds = progress.seconds_per_step * steps
+            if progress.phase is None and self.phase_at is not None:
+                self._undeclared.append((self._clock(), seconds, steps))
+                self._settle(self._clock() - SETTLED)
+            else:
+                self._count(progress.phase, seconds, steps)
+
+    def _count(self, phase: str | None, seconds: float, steps: int) -> None:
+        measured = self._measured.setdefault(phase, _Measured())
+        measured.seconds += seconds
+        measured.steps += steps
+
+    def _settle(self, until: float) -> None:
+        """Count steps of a program that declares no phases for the one that was recognised at their time.
+
+        That is known some seconds later.
+        """
+        while self._undeclared and self._undeclared[0][0] <= until:
+            moment, seconds, steps = self._undeclared.popleft()
+            self._count(self.phase_at(moment) if self.phase_at is not None else None, seconds, steps)
 
     @property
     def step(self) -> int | None:
@@ -129,13 +152,19 @@ class Application:
 
     def rates(self) -> list[tuple[str | None, float, int]]:
         """Return (phase, seconds a step, steps) as measured in this generation."""
-        return [(phase, m.seconds / m.steps, m.steps) for phase, m in self._measured.items() if m.steps]
+        found = {phase: [each.seconds, float(each.steps)] for phase, each in self._measured.items()}
+        for moment, seconds, steps in self._undeclared:
+            entry = found.setdefault(self.phase_at(moment) if self.phase_at is not None else None, [0.0, 0.0])
+            entry[0] += seconds
+            entry[1] += steps
+        return [(phase, seconds / steps, int(steps)) for phase, (seconds, steps) in found.items() if steps]
 
     @property
     def seconds_per_step(self) -> float | None:
         """Mean over this generation, None when nothing was measured."""
-        seconds = sum(m.seconds for m in self._measured.values())
-        steps = sum(m.steps for m in self._measured.values())
+        rates = self.rates()
+        seconds = sum(per_step * count for _, per_step, count in rates)
+        steps = sum(count for _, _, count in rates)
         return seconds / steps if steps else None
 
     # -- what is asked of them

@@ -25,11 +25,11 @@ from .limit import done_in_time
 from .observe import run_view
 from .place import Place
 from .plan import Plan
+from .spotting import Spotter
 
 if TYPE_CHECKING:
     from ...resize.policy import Policy
     from ...resize.view import ClusterView, Decision
-    from ..models.foresight import Foresight
 
 LIMIT_LEAD = 60.0
 """Seconds left when the allocation ends, beside one step and two saves."""
@@ -66,7 +66,7 @@ class Changes:
         self._phase: str | None = None
         self._again = math.inf
         self._said: tuple[str, int, str] | None = None
-        self._foresight: Foresight | None = None
+        self.spotter = Spotter(self.account, self.options)
         self.signals_served = 0
         """How many signals were taken note of, and are not to be taken for the user's wish to stop."""
 
@@ -81,6 +81,7 @@ class Changes:
 
     def turn(self, app: Application) -> None:
         """See whether there is something to do."""
+        self.spotter.turn(app)
         arrived = self.successors.arrived()
         asking = app.computing and self.plan is None and not arrived
         new_view = self.watcher.poll(asking and (self._flexible or self.successors.current is not None))
@@ -155,11 +156,12 @@ class Changes:
         if progress.cancelled_expands > self._cancels:
             self._cancels = progress.cancelled_expands
             self.successors.cancel("the application gave the expansion up")
-        changed = (progress.suggestion, progress.phase) != (self._suggestion, self._phase)
+        phase = progress.phase or self.spotter.phase
+        changed = (progress.suggestion, phase) != (self._suggestion, self._phase)
         view = self.watcher.view
         if view is None or not (new_view or changed or self.account.clock() >= self._again):
             return
-        self._suggestion, self._phase = progress.suggestion, progress.phase
+        self._suggestion, self._phase = progress.suggestion, phase
         decision = self.decide(app, view, new_view=new_view)
         if decision is not None:
             reached("decided", self.account.number)
@@ -174,15 +176,11 @@ class Changes:
 
         if self.policy is None:
             self.policy = load_policy(self.options.policy, dict(self.options.policy_options))
-        if self._foresight is None:
-            from ..models.foresight import Foresight
-
-            self._foresight = Foresight(self.account.run, self.options, clock=self.account.clock)
         run = run_view(
             self.account.clock(), self.options, self.account.history, app, self.place.allocation,
             self.successors.current, since=self.since, in_place=self.place.in_place,
         )  # fmt: skip
-        run = self._foresight.completed(run, self.account.history)
+        run = self.spotter.completed(run, self.account.history, app)
         try:
             decision = decide(run, view, self.policy)
         except Exception as error:  # a user's own policy may raise anything; the run goes on

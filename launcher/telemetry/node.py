@@ -21,12 +21,13 @@ LOOK_AROUND = 30.0
 """Seconds after which new processes are looked for; a tenth of the age while that is less."""
 
 COLUMNS = (
-    "cpu", "memory", "read", "write", "switches", "threads", "processes", "ranks", "cpus",
+    "cpu", "busiest", "memory", "read", "write", "switches", "threads", "processes", "ranks", "cpus",
     "node_cpu", "node_memory", "node_read", "node_write", "received", "sent", "waiting", "sampler",
 )  # fmt: skip
-"""Of the application: processors busy, resident bytes, bytes a second read and written, context switches a second,
-counts, processors held. Of the node: processors busy, bytes used, bytes a second of disks and networks. Then the share
-of the ranks' time that was spent waiting for other ranks, and the processors busy with sampling."""
+"""Of the application: processors busy, those of its busiest rank, resident bytes, bytes a second read and written,
+context switches a second, counts, processors held. Of the node: processors busy, bytes used, bytes a second of disks
+and networks. Then the share of the ranks' time that was spent waiting for other ranks, and the processors busy with
+sampling."""
 RANK_COLUMNS = ("rank", "pid", "cpu", "memory", "read", "write", "switches", "waiting")
 
 _RANK = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
@@ -224,6 +225,7 @@ class NodeReader:
         node = self._node(now)
         return (
             cpu,
+            max((t.cpu for t in each if t.rank is not None and t.cpu == t.cpu), default=math.nan),
             memory if memory is not None else math.fsum(t.memory for t in each),
             _sum(t.read for t in each),
             _sum(t.write for t in each),

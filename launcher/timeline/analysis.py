@@ -14,6 +14,7 @@ import numpy as np
 from ...resize.phases.changes import PhasesError
 from ...resize.phases.detect import Declared, Held, find_phases
 from ...resize.phases.knowledge import AtSize, Book, Entry, Key, Occurrence, RunRecord, record_of
+from ...resize.phases.looks import WHOLE, Look, looks_of, named_as_known
 from ...resize.phases.plan import Part, SizePlan, plan
 from ...resize.phases.signals import Signals
 from ...resize.phases.usage import PhaseSummary, Usage, counted_steps, rates, summarise
@@ -22,16 +23,11 @@ from ...resize.speed import Estimate, Speed
 from ...resize.view import CostSample, Rate
 from ..models.key import key_of
 from ..run.history import GenerationRecord, History, read_history
-from .data import Array, Timeline
+from .data import Timeline
 from .demands import requests
 from .fuse import fuse
+from .signals import signals_of
 from .sources import Sources
-
-RATE_SCALES = {"read": 65536.0, "write": 65536.0, "received": 65536.0, "sent": 65536.0, "switches": 10.0}
-"""A rate is looked at in its logarithm, log10(1 + x/scale), so that small noise is nothing."""
-FLOORS = {"cpu": 0.03, "gpu": 0.03, "waiting": 0.03, **dict.fromkeys(RATE_SCALES, 0.3), "seconds_per_step": 0.06}
-"""Changes of a signal that are too small to matter: shares, and decades."""
-WHOLE = "whole run"
 
 
 @dataclass(frozen=True)
@@ -88,11 +84,13 @@ def analyse(sources: Sources, book: Book | None = None, now: float | None = None
         The present; default: the clock's.
     """
     now = time.time() if now is None else now
-    timeline, notes = with_phases(fuse(sources, now), sources.events)
+    fused = fuse(sources, now)
+    key = key_of(sources, str(fused.facts.get("machine", "")))
+    entry = _earlier(book, key, run_name(sources))
+    earlier = entry.rates()
+    timeline, looks, notes = with_phases(fused, sources.events, entry.looks(now))
     history = read_history(sources.events)
     usage = usage_of(timeline)
-    key = key_of(sources, str(timeline.facts.get("machine", "")))
-    earlier = _earlier(book, key, run_name(sources))
     found = rates(timeline.phases, usage) or _rates_of_generations(history)
     sizes = sources.options.sizes if sources.options is not None else ()
     sizes = sizes or tuple(sorted({each.nodes for each in history.generations}))
@@ -100,15 +98,23 @@ def analyse(sources: Sources, book: Book | None = None, now: float | None = None
     speeds = Speeds(found, earlier)
     asked = requests(history, sources.events, timeline.phases, usage, timeline.end)
     verdicts = tuple(judge(each, speeds) for each in asked)
-    record = _record(sources, timeline, history, usage, summaries)
+    record = _record(sources, timeline, history, usage, summaries, looks)
     planned = _plan(timeline, usage, history, sizes, speeds)
     return Analysis(
         timeline, history, sizes, usage, summaries, verdicts, found, key, record, planned, timeline.notes + notes
     )
 
 
-def with_phases(timeline: Timeline, events: Sequence[Mapping[str, Any]]) -> tuple[Timeline, tuple[str, ...]]:
-    """Return the timeline with its phases, and what is to be said of how they were found."""
+def with_phases(
+    timeline: Timeline, events: Sequence[Mapping[str, Any]], known: Sequence[Look] = ()
+) -> tuple[Timeline, tuple[Look, ...], tuple[str, ...]]:
+    """Return the timeline with its phases, what those look like that were found, and what is to be said of that.
+
+    Parameters
+    ----------
+    known
+        What the phases of earlier runs look like: the same ones get the same names.
+    """
     declared = _declared(events, timeline)
     signals = signals_of(timeline, bool(declared))
     held = [Held(start, end, nodes) for start, end, nodes, _ in timeline.computing if end > start]
@@ -116,29 +122,16 @@ def with_phases(timeline: Timeline, events: Sequence[Mapping[str, Any]]) -> tupl
     try:
         found = find_phases(signals, held, declared, split=False)
     except PhasesError as error:
-        found = find_phases(Signals(np.zeros(0), {}), held, declared)
+        signals = Signals(np.zeros(0), {})
+        found = find_phases(signals, held, declared)
         notes = (f"phases were not looked for, only those that the program declared are told: {error}",)
     if {each.label for each in found} == {"phase 1"}:
         found = tuple(dataclasses.replace(each, label=WHOLE) for each in found)
-    return dataclasses.replace(timeline, phases=found), notes
-
-
-def signals_of(timeline: Timeline, declared: bool) -> Signals:
-    """Return what phases are looked for in: the application's own doing, per node."""
-    values: dict[str, Array] = {}
-    columns, nodes = timeline.columns, np.maximum(timeline.columns["held"], 1)
-    for name in ("cpu", "gpu", "waiting", "memory"):
-        if name in columns:
-            values[name] = columns[name]
-    for name, scale in RATE_SCALES.items():
-        # What crosses the network is counted for the whole node, which on one machine is everybody's.
-        if name in columns and (name not in ("received", "sent") or timeline.facts.get("nodes_sampled", 0) != 1):
-            values[name] = np.log10(1 + np.maximum(columns[name], 0) / nodes / scale)
-    if "seconds_per_step" in columns and not declared:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            values["seconds_per_step"] = np.log10(columns["seconds_per_step"])
-        values["seconds_per_step"][~np.isfinite(values["seconds_per_step"])] = np.nan
-    return Signals(timeline.times, values, {name: FLOORS[name] for name in values if name in FLOORS})
+    free = [each for each in found if each.name is None]
+    floors = {name: signals.floor(name) for name in signals.values}
+    found = named_as_known(found, looks_of(free, signals), known, floors)
+    looks = looks_of([each for each in found if each.name is None], signals)
+    return dataclasses.replace(timeline, phases=found), looks, notes
 
 
 def usage_of(timeline: Timeline) -> Usage:
@@ -182,20 +175,26 @@ def _rates_of_generations(history: History) -> tuple[Rate, ...]:
     )
 
 
-def _earlier(book: Book | None, key: Key, run: str) -> tuple[Rate, ...]:
+def _earlier(book: Book | None, key: Key, run: str) -> Entry:
+    """Return what other runs of the program taught."""
     found = book.nearest(key) if book is not None else None
     if found is None:
-        return ()
+        return Entry(key)
     entry, _ = found
-    return Entry(entry.key, tuple(each for each in entry.runs if each.run != run)).rates()
+    return Entry(entry.key, tuple(each for each in entry.runs if each.run != run))
 
 
 def _record(
-    sources: Sources, timeline: Timeline, history: History, usage: Usage, summaries: Sequence[PhaseSummary]
+    sources: Sources, timeline: Timeline, history: History, usage: Usage, summaries: Sequence[PhaseSummary],
+    looks: Sequence[Look],
 ) -> RunRecord:
+    seen = {(each.phase, each.nodes): each for each in looks}
     phases = {
         summary.phase: [
-            AtSize(use.nodes, use.seconds_per_step, max(1, round(use.steps)), use.cpu, use.memory_peak)
+            AtSize(
+                use.nodes, use.seconds_per_step, max(1, round(use.steps)), use.cpu, use.memory_peak,
+                *_seen(seen.get((summary.phase, use.nodes))),
+            )
             for use in summary.uses
             if use.seconds_per_step is not None and use.steps
         ]
@@ -213,6 +212,12 @@ def _record(
         run_name(sources), timeline.end, {name: each for name, each in phases.items() if each}, order, steps=steps,
         costs=costs, waits=history.waits,
     )  # fmt: skip
+
+
+def _seen(look: Look | None) -> tuple[dict[str, tuple[float, float]], int]:
+    if look is None:
+        return {}, 0
+    return {name: (mean, look.spread[name]) for name, mean in look.mean.items()}, look.samples
 
 
 def _bytes(events: Sequence[Mapping[str, Any]], generation: GenerationRecord) -> int:

@@ -20,7 +20,7 @@ from .sources import NO_DIFFERENCE, POINTS, Sources
 
 SUMS = ("read", "write", "received", "sent", "switches", "ranks", "processes", "sampler", "gpu_watts")
 """Columns of which the nodes' are added up; node-wide ones where the application's own are not known."""
-MOST = ("memory", "node_memory")
+MOST = ("memory", "node_memory", "busiest")
 """Columns of which the fullest node counts."""
 MISSING = 3.0
 """Periods without a sample that are a gap."""

@@ -17,6 +17,7 @@ from typing import Any
 from ..samples import clean
 from ..speed import Estimate, Speed
 from ..view import Ahead, CostSample, Rate
+from .looks import WHOLE, Look, merged
 
 FORMAT = 1
 KIND = "dmr model"
@@ -47,13 +48,18 @@ class Key:
 
 @dataclass(frozen=True)
 class AtSize:
-    """A phase at one size in one run. ``memory`` is the most bytes on a node, ``cpu`` a share; None where unknown."""
+    """A phase at one size in one run. ``memory`` is the most bytes on a node, ``cpu`` a share; None where unknown.
+
+    ``look`` is mean and scatter of each signal by which it is recognised (see `.looks.Look`), ``seen`` its samples.
+    """
 
     nodes: int
     seconds_per_step: float
     steps: int
     cpu: float | None = None
     memory: float | None = None
+    look: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    seen: int = 0
 
 
 @dataclass(frozen=True)
@@ -126,6 +132,18 @@ class Entry:
     def sizes(self, phase: str) -> tuple[int, ...]:
         """Return the sizes at which a phase was seen."""
         return tuple(sorted({each.nodes for run in self.runs for each in run.phases.get(phase, ())}))
+
+    def looks(self, now: float) -> tuple[Look, ...]:
+        """Return what the phases that nobody declared look like, newer runs counting more."""
+        found = merged(
+            (weight, Look(name, each.nodes, *_unzipped(each.look), each.seen))
+            for weight, run in zip(self.weights(now), self.runs, strict=True)
+            for name, sizes in run.phases.items()
+            for each in sizes
+            if each.look
+        )
+        # A run in which no phases were told apart is a mixture of those that others found.
+        return tuple(each for each in found if each.phase != WHOLE) or found
 
     def weights(self, now: float) -> tuple[float, ...]:
         """Return how much each run counts."""
@@ -300,33 +318,6 @@ class Book:
         return book
 
 
-def repeated(order: Sequence[Occurrence], step: int, last: int) -> tuple[Ahead, ...]:
-    """Return the phases from the present one on, where they have come in the same turn at least twice.
-
-    Parameters
-    ----------
-    order
-        The phases so far, the present one last, its end not known yet.
-    step, last
-        Where the run is, and the step that it ends with.
-    """
-    names = [each.phase for each in order]
-    for period in range(2, len(names) // 2 + 1):
-        if names[-period - 1 :] != names[-2 * period - 1 : -period] or len(names) < 2 * period + 1:
-            continue
-        found: list[Ahead] = []
-        start, place = order[-1].start, 0
-        while start < last and len(found) < MOST_OCCURRENCES:
-            like = order[len(order) - 1 - period + place % period]
-            end = min(last, max(start + 1, start + like.end - like.start))
-            if not found:
-                end = max(end, min(last, step + 1))
-            found.append(Ahead(like.phase, start, end, 0.5))
-            start, place = end, place + 1
-        return tuple(found)
-    return ()
-
-
 def record_of(
     run: str,
     time: float,
@@ -348,6 +339,10 @@ def record_of(
     return RunRecord(run, time, steps, kept, tuple(order[:MOST_OCCURRENCES]), tuple(costs), tuple(waits))
 
 
+def _unzipped(look: Mapping[str, tuple[float, float]]) -> tuple[dict[str, float], dict[str, float]]:
+    return {name: each[0] for name, each in look.items()}, {name: each[1] for name, each in look.items()}
+
+
 def _later(one: RunRecord, other: RunRecord) -> RunRecord:
     return max(one, other, key=lambda each: (each.time, json.dumps(each.to_json(), sort_keys=True)))
 
@@ -357,7 +352,7 @@ def _record(run: str, found: Mapping[str, Any]) -> RunRecord:
         str(name): tuple(
             AtSize(
                 int(each["nodes"]), _positive(each["seconds_per_step"]), int(each["steps"]), _number(each.get("cpu")),
-                _number(each.get("memory")),
+                _number(each.get("memory")), _look(each.get("look") or {}), int(each.get("seen") or 0),
             )
             for each in sizes
         )
@@ -376,6 +371,13 @@ def _record(run: str, found: Mapping[str, Any]) -> RunRecord:
         tuple(Occurrence(str(name), int(start), int(end)) for name, start, end in found.get("order", ())),
         costs, tuple((int(nodes), float(seconds)) for nodes, seconds in found.get("waits", ())),
     )  # fmt: skip
+
+
+def _look(found: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
+    look = {str(name): (float(mean), float(scatter)) for name, (mean, scatter) in found.items()}
+    if not all(math.isfinite(each) for pair in look.values() for each in pair):
+        raise ValueError("a look that is not finite")
+    return look
 
 
 def _number(value: Any) -> float | None:

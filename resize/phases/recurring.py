@@ -16,6 +16,8 @@ Signature = Mapping[str, float]
 
 BETWEEN_SIZES = 4.0
 """Tolerances by which the same phase may differ between two sizes."""
+BY_SIZE = frozenset({"seconds_per_step", "memory"})
+"""Signals that can't be compared between sizes."""
 LIKENESS = 0.15
 """Share of a signal's span over all stretches within which two means are the same."""
 ERRORS = 3.0
@@ -89,12 +91,16 @@ def _tolerances(stretches: Sequence[Stretch], floors: Mapping[str, float]) -> di
 
 
 def _distance(
-    group: _Group, means: Signature, errors: Signature, tolerances: Mapping[str, float]
+    group: _Group,
+    means: Signature,
+    errors: Signature,
+    tolerances: Mapping[str, float],
+    but: frozenset[str] = frozenset(),
 ) -> float:
     """Return the largest difference of a signal that both have, in tolerances; inf where they share none."""
     found = -math.inf
     for name, mean in group.means.items():
-        if name in means:
+        if name in means and name not in but:
             error = ERRORS * math.hypot(group.errors.get(name, 0.0), errors.get(name, 0.0))
             found = max(found, abs(mean - means[name]) / max(tolerances[name], error))
     return found if found >= 0 else math.inf
@@ -130,7 +136,7 @@ def _families(groups: Sequence[_Group], tolerances: Mapping[str, float]) -> list
         here = [each for each in groups if each.nodes == size]
         pairs = sorted(
             (
-                (min(_distance(other, each.means, each.errors, tolerances) for other in family), number, place)
+                (min(_distance(other, each.means, each.errors, tolerances, BY_SIZE) for other in family), number, place)
                 for number, each in enumerate(here)
                 for place, family in enumerate(families)
                 if each.name == family[0].name

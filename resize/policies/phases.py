@@ -10,6 +10,7 @@ from statistics import median
 
 from ..cost import cost
 from ..phases.knowledge import LATE_SHARE, LATE_STEPS
+from ..phases.online import SURE
 from ..phases.plan import Aim, Part, SizePlan, merit, plan
 from ..policy import Proposal
 from ..situation import Rules, Situation
@@ -61,7 +62,8 @@ class Phases:
     of the phases from earlier runs, it takes the plan with the fewest node-hours that is hardly slower than the size
     the run began with, or the fastest that costs no more node-hours. What was gained so far may be spent. A phase
     of which only one size is known is tried at another if it is long enough: at half the nodes, or with the aim
-    ``time`` at what the ``queue`` policy chooses. A program of which nothing is known is left to the ``queue`` policy.
+    ``time`` at what the ``queue`` policy chooses. A program of which nothing is known is left to the ``queue`` policy,
+    as is one whose phase, that it does not declare, can't be recognised.
 
     Attributes
     ----------
@@ -93,6 +95,12 @@ class Phases:
         run = situation.run
         known = Known(run)
         ahead = self._ahead(run)
+        if run.phase_confidence is not None:
+            if run.phase is None:
+                return self._queue(situation, "what the program does is like none of its known phases")
+            if run.phase_confidence < SURE:
+                why = f"whether it is in {run.phase} is not sure yet"
+                return self._stay(run, run.pending or run.nodes, why, {}, LOOK)
         if not ahead and self._is_ending(run):
             return self._stay(run, run.pending or run.nodes, f"{run.phase} is about to end", {}, LOOK)
         if not ahead:

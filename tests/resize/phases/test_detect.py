@@ -169,3 +169,16 @@ def test_a_declared_phase_without_a_change_inside_is_one_however_it_differs() ->
     # At another size likewise.
     found = find_phases(signals, [Held(0, 80, 2), Held(80, 160, 4)], declared)
     assert [each.label for each in found] == ["solve", "write", "solve", "write"]
+
+
+def test_speed_and_memory_depend_on_the_size_and_do_not_tell_phases_apart_between_sizes() -> None:
+    rng = np.random.default_rng(17)
+    cpu = np.repeat([0.9, 0.2, 0.9, 0.2], 40) + 0.02 * rng.normal(size=160)
+    memory = np.repeat([4e9, 4e9, 9e9, 9e9], 40)
+    speed = np.repeat([0.0, 0.1, 0.6, 0.1], 40) + 0.005 * rng.normal(size=160)  # decades: one scales, one does not
+    floors = {"cpu": 0.03, "seconds_per_step": 0.06}
+    signals = Signals(np.arange(160.0), {"cpu": cpu, "memory": memory, "seconds_per_step": speed}, floors)
+    found = find_phases(signals, [Held(0, 80, 8), Held(80, 160, 2)])
+    assert [(each.label, each.nodes) for each in found] == [
+        ("phase 1", 8), ("phase 2", 8), ("phase 1", 2), ("phase 2", 2)
+    ]  # fmt: skip

@@ -15,8 +15,8 @@ from dmr.resize.phases.knowledge import (
     Occurrence,
     RunRecord,
     record_of,
-    repeated,
 )
+from dmr.resize.phases.turns import repeated
 from dmr.resize.view import CostSample
 
 DAY = 86400.0
