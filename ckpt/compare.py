@@ -68,13 +68,13 @@ def differences(one: CheckpointFile, other: CheckpointFile) -> list[Difference]:
 def _arrays(one: CheckpointFile, mine: ArrayEntry, other: CheckpointFile, theirs: ArrayEntry) -> Difference | None:
     if mine.shape != theirs.shape or mine.dtype != theirs.dtype:
         return Difference(mine.name, f"{mine.dtype} {mine.shape} and {theirs.dtype} {theirs.shape}")
-    if mine.piece == theirs.piece:
+    if mine.cut == theirs.cut:
         pieces = np.flatnonzero(one.digests(mine.name) != other.digests(mine.name)).tolist()
     else:
         pieces = list(range(mine.pieces))
     count, first, largest = 0, None, None
     for piece in pieces:
-        lo, hi = piece * mine.piece, min((piece + 1) * mine.piece, mine.size)
+        lo, hi = mine.cut.span(piece)
         left, right = one.elements(mine.name, lo, hi), other.elements(mine.name, lo, hi)
         bits = [np.ascontiguousarray(each).view(np.uint8).reshape(len(each), -1) for each in (left, right)]
         where = np.flatnonzero((bits[0] != bits[1]).any(axis=1))

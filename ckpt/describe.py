@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import dtypes, h5file, rng, values
+from .codec import Codec
 from .errors import CheckpointError, Mismatch, Unsupported
+from .filters import choose
 from .group import Group, same_everywhere
 from .groups import AnyItem, GroupItem, ParticlesItem, PerRankItem, RaggedItem, StreamItem, check_group, expand
 from .held import Held
@@ -40,8 +42,13 @@ class Described:
         return sum(each.bytes for each in self.held)
 
 
-def describe(group: Group, step: int, items: State, info: Any) -> Described:
+def describe(group: Group, step: int, items: State, info: Any, codec: Codec | None = None) -> Described:
     """Check a state, and that all ranks hand over the same. Collective.
+
+    Parameters
+    ----------
+    codec
+        What arrays are to be compressed with.
 
     Raises
     ------
@@ -77,7 +84,7 @@ def describe(group: Group, step: int, items: State, info: Any) -> Described:
                 raise Unsupported(f"the name {name!r} is taken by a part of item {name.rpartition(':')[0]!r}")
         plain.update(arrays)
     with trouble:
-        _describe_plain(found, plain, info, group)
+        _describe_plain(found, plain, info, group, codec)
     group.agree(trouble.error, "describing the state")
     if group.size > 1:
         _check_agreement(group, step, found, trouble)
@@ -85,10 +92,14 @@ def describe(group: Group, step: int, items: State, info: Any) -> Described:
 
 
 def _describe_plain(
-    found: Described, items: Mapping[str, ArrayItem | ValueItem | RngItem], info: Any, group: Group
+    found: Described,
+    items: Mapping[str, ArrayItem | ValueItem | RngItem],
+    info: Any,
+    group: Group,
+    codec: Codec | None,
 ) -> None:
     found.info = values.encode(info, "info")
-    first = 0
+    first = chunk = 0
     for name in sorted(items):
         item = items[name]
         if isinstance(item, ValueItem):
@@ -98,16 +109,20 @@ def _describe_plain(
         else:
             local = dtypes.check(item.local, name)
             shape = tuple(int(n) for n in item.shape)
-            piece = elements_per_piece(local.dtype.itemsize)
+            packed = choose(codec, shape, local.dtype, chunk)
+            piece = elements_per_piece(local.dtype.itemsize) if packed is None else packed.elements
+            entry = ArrayEntry(
+                name, h5file.dataset_name(name), shape, local.dtype, item.layout, 0, piece, first, packed
+            )
             try:
-                held = Held(name, shape, item.layout, group.size, group.rank, local, piece, writing=True)
+                held = Held(name, shape, item.layout, group.size, group.rank, local, piece, writing=True, row=entry.row)
             except CheckpointError as error:
                 said = str(error)
                 raise type(error)(said if said.startswith("array ") else f"array {name!r}: {said}") from None
-            entry = ArrayEntry(name, h5file.dataset_name(name), shape, local.dtype, item.layout, 0, piece, first)
             found.held.append(held)
             found.entries.append(entry)
             first += entry.pieces
+            chunk += 0 if packed is None else entry.pieces
 
 
 def _check_agreement(group: Group, step: int, described: Described, trouble: Trouble) -> None:

@@ -109,9 +109,21 @@ class DirectOutput:
 
     def write(self, array: int, begin: int, data: Bytes) -> None:
         offset = self._offsets[array] + begin
-        if not self._pool.has(data):
+        if self._pool.has(data):
+            self._queue(offset, data)
+        else:
+            self._put(offset, data)
+
+    def write_at(self, offset: int, data: Bytes) -> None:
+        """Write bytes at an offset of the file; done when `settle` returns."""
+        if not self.bounces or len(data) < SMALL:
             self._put(offset, data)
             return
+        aligned = self.take(len(data))
+        aligned[:] = data
+        self._queue(offset, aligned)
+
+    def _queue(self, offset: int, data: Bytes) -> None:
         # While the device takes this one, the next is copied and digested.
         while len(self._under_way) >= _UNDER_WAY:
             self._wait()
@@ -174,8 +186,10 @@ class DirectInput:
             fcntl.flock(self._file, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
     def start(self, array: int, begin: int, into: Bytes) -> DirectRead:
+        return self.start_at(self._offsets[array] + begin, into)
+
+    def start_at(self, offset: int, into: Bytes) -> DirectRead:
         self.read_bytes += len(into)
-        offset = self._offsets[array] + begin
         if offset != self._next:
             with contextlib.suppress(OSError):
                 os.posix_fadvise(self._file, offset, len(into), os.POSIX_FADV_WILLNEED)

@@ -45,6 +45,7 @@ def copy(source: Path, staging: Staging, keep: Retention, recycle: bool) -> Save
             size = _fill(stream.fileno(), temporary, staging)
             with CheckpointFile(temporary) as file:
                 problems = file.verify(threads=1)
+                raw = file.raw_bytes
             if problems:
                 raise Damaged(problems[0].text)
             publish(staging, temporary, final, keep, recycle)
@@ -52,7 +53,7 @@ def copy(source: Path, staging: Staging, keep: Retention, recycle: bool) -> Save
             raise staging.fenced(error) from None
         finally:
             staging.discard(temporary)
-    return Saved(final, int(match[1]), size, time.perf_counter() - began)
+    return Saved(final, int(match[1]), size, time.perf_counter() - began, raw)
 
 
 def _fill(source: int, temporary: Path, staging: Staging) -> int:
@@ -125,7 +126,9 @@ class Drain:
             error, saved = self._error, self._saved
             self._thread = self._source = self._error = self._saved = None
             group.agree_on_root(None if error is None else _told(error, source), f"copying {source}")
-            text = json.dumps([os.fspath(saved.path), saved.step, saved.bytes, saved.seconds]) if saved else ""
+            text = ""
+            if saved is not None:
+                text = json.dumps([os.fspath(saved.path), saved.step, saved.bytes, saved.seconds, saved.raw_bytes])
             path, *numbers = json.loads(group.bcast(text.encode()))
         return Saved(Path(path), *numbers)
 

@@ -55,7 +55,10 @@ class Input(Protocol):
     """How many bytes were read so far."""
 
     def start(self, array: int, begin: int, into: Bytes) -> Pending:
-        """Begin to read bytes of an array."""
+        """Begin to read bytes of an array that is not compressed."""
+
+    def start_at(self, offset: int, into: Bytes) -> Pending:
+        """Begin to read bytes of the file."""
 
     def close(self) -> None:
         """Close the file; after an error too. Collective with mpio."""

@@ -127,9 +127,7 @@ def _make(
                 part.unlink(missing_ok=True)
 
 
-def _to_npy(
-    file: CheckpointFile, entry: ArrayEntry, target: Path, progress: Progress | None, group: Group
-) -> None:
+def _to_npy(file: CheckpointFile, entry: ArrayEntry, target: Path, progress: Progress | None, group: Group) -> None:
     dtype = _npy_dtype(entry.dtype)
 
     def begin(part: Path) -> None:
@@ -149,9 +147,7 @@ def _npy_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(f"V{dtype.itemsize}") if dtype.name in dtypes.ML_DTYPES else dtype
 
 
-def _write_npz(
-    file: CheckpointFile, entries: Sequence[ArrayEntry], target: Path, progress: Progress | None
-) -> None:
+def _write_npz(file: CheckpointFile, entries: Sequence[ArrayEntry], target: Path, progress: Progress | None) -> None:
     with zipfile.ZipFile(target, "x", allowZip64=True) as archive:
         for entry in entries:
             found = np.empty(entry.shape, entry.dtype)
@@ -163,9 +159,7 @@ def _write_npz(
                 np.lib.format.write_array(stream, found, allow_pickle=False)  # type: ignore[no-untyped-call]
 
 
-def _write_hdf5(
-    file: CheckpointFile, entries: Sequence[ArrayEntry], target: Path, progress: Progress | None
-) -> None:
+def _write_hdf5(file: CheckpointFile, entries: Sequence[ArrayEntry], target: Path, progress: Progress | None) -> None:
     import h5py
 
     with h5py.File(target, "x") as out:
@@ -193,7 +187,7 @@ def _pieces(
     file: CheckpointFile, entry: ArrayEntry, which: Iterable[int], progress: Progress | None
 ) -> Iterator[tuple[int, Array]]:
     """Yield the first element and the elements of pieces, read and verified ahead."""
-    spans = [(piece * entry.piece, min((piece + 1) * entry.piece, entry.size)) for piece in which]
+    spans = [entry.cut.span(piece) for piece in which]
     read = ahead(lambda span: file.elements(entry.name, *span), spans)
     for (lo, hi), data in zip(spans, read, strict=True):
         yield lo, data

@@ -22,36 +22,42 @@ Bytes = npt.NDArray[np.uint8]
 
 
 def save_pieces(
-    group: Group, held: Sequence[Held], output: Output | None, manifest: Manifest, trouble: Trouble
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]:
-    """Write all pieces; return the numbers and the digests of those that this rank owns. Collective.
+    group: Group,
+    which: Sequence[int],
+    held: Sequence[Held],
+    output: Output | None,
+    manifest: Manifest,
+    digests: npt.NDArray[np.uint64],
+    trouble: Trouble,
+) -> npt.NDArray[np.int64]:
+    """Write all pieces of some arrays; return the numbers of those that this rank owns. Collective.
 
     Parameters
     ----------
-    held
-        The arrays, in the order of the manifest.
+    which
+        Index in the manifest of each array of ``held``.
     output
         None when this rank could not open the file; it takes part in the exchange all the same.
+    digests
+        Of all pieces of the file; those of the pieces that this rank owns are set.
     trouble
         Where local errors are kept.
     """
     plans = plan([each.moved for each in held], group.size)
-    digests = np.zeros(manifest.pieces, np.uint64)
-    first = [entry.first for entry in manifest.arrays]
-    _Gathering(Exchange(group, held, plans), output, digests, first, trouble).run()
+    first = [manifest.arrays[array].first for array in which]
+    _Gathering(Exchange(group, held, plans), which, output, digests, first, trouble).run()
     with trouble:
-        for array, (each, its) in enumerate(zip(held, plans, strict=True)):
+        for array, each, its, start in zip(which, held, plans, first, strict=True):
             if output is None:
                 break
             for piece in its.own(group.rank):
                 data = _own_piece(each, its, piece, output)
-                digests[first[array] + piece] = digest(data)
-                output.write(array, piece * its.per_piece * its.itemsize, data)
+                digests[start + piece] = digest(data)
+                output.write(array, its.begin(piece), data)
         if output is not None:
             output.settle()
-    owners = np.concatenate([np.zeros(0, np.int64), *(each.owners for each in plans)])
-    mine = np.flatnonzero(owners == group.rank)
-    return mine, digests[mine]
+    mine = [start + np.flatnonzero(its.owners == group.rank) for start, its in zip(first, plans, strict=True)]
+    return np.concatenate([np.zeros(0, np.int64), *mine])
 
 
 def _own_piece(each: Held, its: ArrayPlan, piece: int, output: Output) -> Bytes:
@@ -81,12 +87,13 @@ class _Gathering:
     def __init__(
         self,
         exchange: Exchange,
+        which: Sequence[int],
         output: Output | None,
         digests: npt.NDArray[np.uint64],
         first: Sequence[int],
         trouble: Trouble,
     ) -> None:
-        self._exchange, self._output, self._trouble = exchange, output, trouble
+        self._exchange, self._which, self._output, self._trouble = exchange, which, output, trouble
         self._held, self._plans, self._rank = exchange.held, exchange.plans, exchange.group.rank
         self._digests, self._first = digests, first
         self._writes: deque[list[Callable[[], None]]] = deque()
@@ -199,5 +206,5 @@ class _Gathering:
                 its = self._plans[entry.array]
                 data = self._exchange.memory(number, entry)
                 self._digests[self._first[entry.array] + entry.piece] = digest(data)
-                begin = entry.piece * its.per_piece * its.itemsize
-                writes.append(self._output.write_later(entry.array, begin, data))
+                begin = its.begin(entry.piece)
+                writes.append(self._output.write_later(self._which[entry.array], begin, data))

@@ -37,6 +37,7 @@ class Group:
                 group.Free()
         self.rank: int = 0 if comm is None else comm.rank
         self.size: int = 1 if comm is None else comm.size
+        self._here: int | None = None
 
     def duplicate(self) -> Group:
         """Return a group of the same ranks with a communicator of its own. Collective."""
@@ -48,17 +49,21 @@ class Group:
             self.comm.Free()
             self.comm = None
 
+    def ranks_here(self) -> int:
+        """Return how many of the ranks are on this rank's node. Collective."""
+        if self._here is None and self.size > 1:
+            from mpi4py import MPI
+
+            node = self.comm.Split_type(MPI.COMM_TYPE_SHARED)
+            try:
+                self._here = int(node.Get_size())
+            finally:
+                node.Free()
+        return self._here or 1
+
     def on_one_node(self) -> bool:
         """Whether all ranks are on the same node. Collective."""
-        if self.size == 1:
-            return True
-        from mpi4py import MPI
-
-        node = self.comm.Split_type(MPI.COMM_TYPE_SHARED)
-        try:
-            alone = node.Get_size() == self.size
-        finally:
-            node.Free()
+        alone = self.ranks_here() == self.size
         return bool(self.minimum(np.array([alone], np.int64))[0])
 
     def share(self, count: int) -> range:

@@ -38,6 +38,8 @@ class Held:
         Elements a piece of the file.
     writing
         Whether it is to be saved: then only what this rank owns counts.
+    row
+        Elements after which a piece ends in any case; see `.pieces.Pieces`.
     """
 
     def __init__(
@@ -51,8 +53,9 @@ class Held:
         piece: int,
         *,
         writing: bool,
+        row: int = 0,
     ) -> None:
-        self.piece = piece
+        self.piece, self.row = piece, row
         self.name, self.shape, self.layout, self.ranks, self.rank = name, shape, layout, ranks, rank
         self.itemsize = local.dtype.itemsize
         expected = local_shape(layout, shape, ranks, rank)
@@ -115,7 +118,8 @@ class Held:
 
     @property
     def moved(self) -> Moved:
-        return Moved(self.shape, self.itemsize, self.piece, self.bounds, self.everywhere, not self.known)
+        bounds = self.bounds
+        return Moved(self.shape, self.itemsize, self.piece, bounds, self.everywhere, not self.known, self.row)
 
     def parts(self, rank: int) -> tuple[Part, ...]:
         """Return what a rank holds; of `Indices` this rank alone."""

@@ -62,12 +62,18 @@ class ArraySpec:
 
 @dataclass(frozen=True)
 class Saved:
-    """A committed checkpoint: where it is, its step, bytes on disk, and the seconds that the call took."""
+    """A committed checkpoint: where it is, its step, bytes on disk, and the seconds that the call took.
+
+    ``raw_bytes`` are those that the file would have without compression, ``compress_seconds`` what the rank that took
+    longest has spent on that.
+    """
 
     path: Path
     step: int
     bytes: int
     seconds: float
+    raw_bytes: int = 0
+    compress_seconds: float = 0.0
 
 
 @dataclass(frozen=True)

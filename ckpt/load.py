@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import regroup, rng, values
+from .chunks import COLUMNS
 from .drivers import Input, open_input
 from .errors import Mismatch
 from .group import Group
@@ -21,6 +22,7 @@ from .held import Held, local_shape
 from .items import ArraySpec, Kind
 from .layout import Block, Layout
 from .manifest import Manifest
+from .packing import threads_of
 from .regroup import ParticlesPart, RaggedPart
 from .save import SLOWEST
 from .scatter import Reader, load_pieces
@@ -45,8 +47,8 @@ class Loaded:
     ----------
     path, step, info
         Where it is, the step it was saved at, and the program's own JSON value.
-    bytes, seconds
-        Size of the file; time that opening and reading took.
+    bytes, raw_bytes, seconds
+        Size of the file; that without compression; time that opening and reading took.
     specs
         What it holds, by name: arrays, values, generators.
     read_bytes
@@ -66,7 +68,7 @@ class Loaded:
         self.step = content.manifest.step
         self.generation = content.manifest.generation
         self.info: Any = values.decode(content.manifest.info)
-        self.bytes = content.size
+        self.bytes, self.raw_bytes = content.size, content.raw_bytes
         self.seconds = 0.0
         self.read_bytes = 0
         self._content = content
@@ -214,19 +216,20 @@ class Loaded:
                     layout = layouts[entry.name]
                     local = np.empty(local_shape(layout, entry.shape, group.size, group.rank), entry.dtype)
                     memory.append(local)
-                    held.append(
-                        Held(entry.name, entry.shape, layout, group.size, group.rank, local, entry.piece, writing=False)
-                    )
+                    name, shape, piece, row = entry.name, entry.shape, entry.piece, entry.row
+                    held.append(Held(name, shape, layout, group.size, group.rank, local, piece, writing=False, row=row))
             group.agree(trouble.error, f"loading {self.path}")
             self._watchdog.extend(sum(each.nbytes for each in memory) / SLOWEST)
+            threads = threads_of(group) if any(entry.filter is not None for entry in entries) else 1
             source: Input | None = None
             with trouble:
                 source = open_input(self._driver, self.path, self.manifest, group)
+            reader = Reader(source, self.path, self._content, trouble, threads)
             try:
-                reader = Reader(source, self.path, self.manifest, self._content.digests, trouble)
                 load_pieces(group, which, held, reader, trouble)
                 group.agree(trouble.error, f"loading {self.path}")
             finally:
+                reader.close()
                 if source is not None:
                     self.read_bytes += source.read_bytes
                     with contextlib.suppress(Exception):
@@ -238,18 +241,26 @@ class Loaded:
 def open_content(group: Group, path: Path) -> Content:
     """Read and verify what a file says of itself, on rank 0 for all. Collective."""
     error: BaseException | None = None
-    text, digests, size = b"", b"", 0
+    text, digests, chunks, size = b"", b"", b"", 0
     if group.rank == 0:
         try:
             found = read_content(path)
-            text, digests, size = found.text, found.digests.tobytes(), found.size
+            text, digests, chunks, size = found.text, found.digests.tobytes(), found.chunks.tobytes(), found.size
         except Exception as problem:
             error = problem
     group.agree_on_root(error, f"opening {path}")
     text = group.bcast(text)
     digests = group.bcast(digests)
+    chunks = group.bcast(chunks)
     size = int.from_bytes(group.bcast(size.to_bytes(8, "little")), "little")
-    return Content(Manifest.decode(text), text, np.frombuffer(digests, np.uint64), size)
+    table = np.frombuffer(chunks, np.uint64).reshape(-1, COLUMNS)
+    trouble = Trouble()
+    manifest: Manifest | None = None
+    with trouble:
+        manifest = Manifest.decode(text)
+    group.agree(trouble.error, f"opening {path}")
+    assert manifest is not None
+    return Content(manifest, text, np.frombuffer(digests, np.uint64), size, table)
 
 
 def load(

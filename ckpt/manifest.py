@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,15 @@ import xxhash
 
 from . import dtypes
 from .errors import CheckpointError, Damaged, UnknownVersion
+from .filters import Filter
 from .layout import Layout
-from .plan import piece_count
+from .pieces import Pieces
 from .registry import layout_from_json
 
 FORMAT = "dmr-checkpoint"
-VERSION = 1
+VERSION = 2
+PLAIN = 1
+"""Version of files in which nothing is compressed."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +31,8 @@ class ArrayEntry:
     """One array of the file.
 
     ``dataset`` is its name in ``/arrays``, ``offset`` where its bytes begin in the file, ``piece`` the number of
-    elements of a piece, ``first`` the index of its first piece's digest.
+    elements of a piece, ``first`` the index of its first piece's digest. With a ``filter`` it is compressed, and
+    ``offset`` is 0: the pieces have places of their own.
     """
 
     name: str
@@ -38,6 +43,7 @@ class ArrayEntry:
     offset: int
     piece: int
     first: int
+    filter: Filter | None = None
 
     @property
     def size(self) -> int:
@@ -48,11 +54,26 @@ class ArrayEntry:
         return self.size * self.dtype.itemsize
 
     @property
+    def row(self) -> int:
+        """Elements after which a piece ends in any case; 0 for all."""
+        return 0 if self.filter is None else self.filter.row(self.shape)
+
+    @cached_property
+    def cut(self) -> Pieces:
+        """Its pieces."""
+        return Pieces(self.size if self.dtype.itemsize else 0, self.piece, self.row)
+
+    @property
     def pieces(self) -> int:
-        return piece_count(self.size, self.dtype.itemsize, self.piece)
+        return len(self.cut)
+
+    @property
+    def whole(self) -> int:
+        """Bytes of a piece that is not cut short."""
+        return self.piece * self.dtype.itemsize
 
     def to_json(self) -> dict[str, Any]:
-        return {
+        found = {
             "name": self.name,
             "dataset": self.dataset,
             "shape": list(self.shape),
@@ -64,6 +85,7 @@ class ArrayEntry:
             "first": self.first,
             "pieces": self.pieces,
         }
+        return found if self.filter is None else {**found, "filter": self.filter.to_json()}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ArrayEntry:
@@ -76,7 +98,11 @@ class ArrayEntry:
             int(data["offset"]),
             int(data["piece"]),
             int(data["first"]),
+            Filter.from_json(data["filter"]) if "filter" in data else None,
         )
+        packed = entry.filter
+        if packed is not None and not (packed.fits(entry.shape, entry.dtype) and packed.elements == entry.piece):
+            raise Damaged(f"array {entry.name!r} can't be compressed as it is said to be")
         if entry.piece < 1 or (entry.bytes, entry.pieces) != (data["bytes"], data["pieces"]):
             raise Damaged(f"array {entry.name!r} has sizes that don't fit each other")
         return entry
@@ -106,12 +132,22 @@ class Manifest:
         """Number of pieces of all arrays."""
         return sum(each.pieces for each in self.arrays)
 
+    @property
+    def chunks(self) -> int:
+        """Number of pieces of the arrays that are compressed."""
+        return sum(each.pieces for each in self.arrays if each.filter is not None)
+
+    @property
+    def version(self) -> int:
+        """The first version of the format that has all that is in it."""
+        return PLAIN if all(each.filter is None for each in self.arrays) else VERSION
+
     def encode(self) -> bytes:
         """Return the manifest as ASCII JSON."""
         return json.dumps(
             {
                 "format": FORMAT,
-                "version": VERSION,
+                "version": self.version,
                 "step": self.step,
                 "generation": self.generation,
                 "run": self.run,
@@ -162,11 +198,12 @@ class Manifest:
             raise
         except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise Damaged(f"the manifest is malformed ({error!r})") from None
-        first = 0
+        first = chunk = 0
         for each in found.arrays:
-            if each.first != first:
+            if each.first != first or (each.filter is not None and each.filter.first != chunk):
                 raise Damaged(f"the digests of array {each.name!r} are out of place")
             first += each.pieces
+            chunk += 0 if each.filter is None else each.pieces
         return found
 
 
@@ -175,10 +212,11 @@ def digest(data: Any) -> int:
     return xxhash.xxh3_64_intdigest(data)
 
 
-def seal(manifest: bytes, digests: npt.NDArray[np.uint64]) -> bytes:
-    """Return the 16 bytes that seal a manifest and the digests of all pieces."""
+def seal(manifest: bytes, digests: npt.NDArray[np.uint64], chunks: npt.NDArray[np.uint64]) -> bytes:
+    """Return the 16 bytes that seal a manifest, the digests of all pieces, and the places of the compressed ones."""
     hasher = xxhash.xxh3_128()
     hasher.update(len(manifest).to_bytes(8, "little"))
     hasher.update(manifest)
     hasher.update(digests.astype("<u8").tobytes())
+    hasher.update(chunks.astype("<u8").tobytes())
     return hasher.digest()

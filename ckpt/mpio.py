@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import dtypes
+from .direct import DirectInput, DirectRead
 from .group import Group
 from .manifest import Manifest, digest
 from .plan import window
@@ -43,8 +44,8 @@ class MpioFile:
         import h5py
 
         self.read_bytes = 0
-        self._manifest = manifest
-        self._write = write
+        self._path, self._manifest = path, manifest
+        self._plain: DirectInput | None = None
         self._open: dict[int, tuple[Any, Any, tuple[int, ...]]] = {}
         comm = group.comm
         if comm is None:
@@ -73,6 +74,13 @@ class MpioFile:
         self.read_bytes += len(into)
         return _Done(into)
 
+    def start_at(self, offset: int, into: Bytes) -> DirectRead:
+        # Compressed pieces: HDF5 would have all ranks read and decompress them together.
+        if self._plain is None:
+            self._plain = DirectInput(self._path, ())
+        self.read_bytes += len(into)
+        return self._plain.start_at(offset, into)
+
     def _transfers(self, array: int, begin: int, data: Bytes) -> Any:
         import h5py
 
@@ -99,4 +107,6 @@ class MpioFile:
 
     def close(self) -> None:
         self._open.clear()
+        if self._plain is not None:
+            self._plain.close()
         self._file.close()

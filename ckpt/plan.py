@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .box import Box
+from .pieces import Pieces
 
 PIECE = 4 << 20
 """Size of a piece, in bytes; elements are never cut, so that pieces of huge elements are larger."""
@@ -101,6 +102,8 @@ class ArrayPlan:
         Whether a piece takes elements from, or has elements for, ranks beside its owner.
     listed
         Whether each rank knows of its own rows alone.
+    row
+        Elements after which a piece ends in any case; see `Pieces`.
     """
 
     shape: tuple[int, ...]
@@ -109,14 +112,23 @@ class ArrayPlan:
     owners: Ints
     mixed: npt.NDArray[np.bool_]
     listed: bool = False
+    row: int = 0
 
     @cached_property
     def size(self) -> int:
         return math.prod(self.shape)
 
+    @cached_property
+    def pieces(self) -> Pieces:
+        return Pieces(self.size if self.itemsize else 0, self.per_piece, self.row)
+
     def span(self, piece: int) -> tuple[int, int]:
         """Return the range of elements of a piece, in C order."""
-        return piece * self.per_piece, min((piece + 1) * self.per_piece, self.size)
+        return self.pieces.span(piece)
+
+    def begin(self, piece: int) -> int:
+        """Return the byte of the array at which a piece begins."""
+        return self.span(piece)[0] * self.itemsize
 
     def rows(self, piece: int) -> tuple[int, int]:
         """Return the range of indices along the first axis that a piece has elements of."""
@@ -135,17 +147,12 @@ class ArrayPlan:
         return window(self.shape, *self.span(piece))
 
 
-def piece_count(size: int, itemsize: int, per_piece: int) -> int:
-    """Return how many pieces ``size`` elements make."""
-    return -(-size // per_piece) if size and itemsize else 0
-
-
 @dataclass(frozen=True)
 class Moved:
     """One array as the planner sees it.
 
     ``bounds`` are those of `bounds_of`; ``everywhere`` says that every rank holds the whole array, ``listed`` that each
-    knows of its own rows alone.
+    knows of its own rows alone; ``row`` is that of `Pieces`.
     """
 
     shape: tuple[int, ...]
@@ -154,6 +161,11 @@ class Moved:
     bounds: list[int] | None
     everywhere: bool = False
     listed: bool = False
+    row: int = 0
+
+    @cached_property
+    def pieces(self) -> Pieces:
+        return Pieces(math.prod(self.shape) if self.itemsize else 0, self.per_piece, self.row)
 
 
 def plan(arrays: Sequence[Moved], ranks: int) -> list[ArrayPlan]:
@@ -163,7 +175,7 @@ def plan(arrays: Sequence[Moved], ranks: int) -> list[ArrayPlan]:
     that only pieces at a boundary are exchanged. Elsewhere pieces are dealt out evenly in the order of the
     file; arrays of fewer pieces than ranks are dealt out together, so that many small ones are shared evenly.
     """
-    counts = [piece_count(math.prod(each.shape), each.itemsize, each.per_piece) for each in arrays]
+    counts = [len(each.pieces) for each in arrays]
     small = [count < ranks for count in counts]
     total = sum(math.prod(each.shape) * each.itemsize for each, is_small in zip(arrays, small, strict=True) if is_small)
     before = 0
@@ -181,7 +193,7 @@ def plan(arrays: Sequence[Moved], ranks: int) -> list[ArrayPlan]:
             owners, mixes = _owners(each, count, before if is_small else None, total, ranks)
         if is_small:
             before += size * each.itemsize
-        found.append(ArrayPlan(each.shape, each.itemsize, each.per_piece, owners, mixes, each.listed))
+        found.append(ArrayPlan(each.shape, each.itemsize, each.per_piece, owners, mixes, each.listed, each.row))
     return found
 
 
@@ -191,8 +203,7 @@ def _owners(each: Moved, count: int, before: int | None, total: int, ranks: int)
     ``before`` is the place of a small array among the ``total`` bytes of all small ones, None for a large one.
     """
     size = math.prod(each.shape)
-    lo = np.arange(count, dtype=np.int64) * each.per_piece
-    hi = np.minimum(lo + each.per_piece, size)
+    lo, hi = each.pieces.spans(np.arange(count, dtype=np.int64))
     if before is not None:
         owners = (before + (lo + hi) * each.itemsize // 2) * ranks // max(total, 1)
     elif each.bounds is not None and not each.everywhere:
@@ -251,8 +262,9 @@ def rounds(plans: Sequence[ArrayPlan], ranks: int) -> Rounds:
     here = [(each, which) for each, which in zip(plans, chosen, strict=True) if len(which)]
     none = np.zeros(0, np.int64)
     owner = np.concatenate([none, *(each.owners[which] for each, which in here)])
-    lo = np.concatenate([none, *(which * each.per_piece for each, which in here)])
-    hi = np.concatenate([none, *(np.minimum((which + 1) * each.per_piece, each.size) for each, which in here)])
+    spans = [each.pieces.spans(which) for each, which in here]
+    lo = np.concatenate([none, *(each[0] for each in spans)])
+    hi = np.concatenate([none, *(each[1] for each in spans)])
     itemsize = np.array([each.itemsize for each in plans], np.int64)
     size = (hi - lo) * itemsize[array]
     stride = np.array([math.prod(each.shape[1:]) if each.listed else 0 for each in plans], np.int64)[array]

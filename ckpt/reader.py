@@ -18,12 +18,14 @@ import numpy.typing as npt
 from . import rng, values
 from .ahead import ahead
 from .box import Box
+from .chunks import chunk_of, rows_of, unpack
 from .errors import Damaged, Mismatch
 from .group import Group
 from .h5file import check_structure, read_content
 from .held import carrier
 from .items import ArraySpec
 from .manifest import ArrayEntry, Manifest, digest
+from .packed import Packed
 from .parts import Part, cut, get
 from .plan import window
 from .specs import specs_of
@@ -41,7 +43,8 @@ class Problem:
 class CheckpointFile(Mapping[str, npt.NDArray[Any]]):
     """An open checkpoint; maps the name of each array to the whole array, read only and not yet in memory.
 
-    What is looked at comes from the file at that moment, unverified; `read` and `verify` check the digests.
+    What is looked at comes from the file at that moment, unverified; `read` and `verify` check the digests. Of a
+    compressed array, which is a `Packed`, each piece that is looked at is decompressed and verified.
 
     Parameters
     ----------
@@ -63,6 +66,7 @@ class CheckpointFile(Mapping[str, npt.NDArray[Any]]):
         self.path = Path(path)
         self._content = read_content(self.path)
         self._entries = {each.name: each for each in self.manifest.arrays}
+        self._last: tuple[str, int, npt.NDArray[np.uint8]] | None = None
         self._file: int | None = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         # Keeps a running program from writing its next checkpoint over this one; in maps of the file too, which hold
         # a duplicate of the descriptor.
@@ -102,6 +106,16 @@ class CheckpointFile(Mapping[str, npt.NDArray[Any]]):
         return self._content.size
 
     @property
+    def raw_bytes(self) -> int:
+        """Size that the file would have if nothing in it were compressed."""
+        return self._content.raw_bytes
+
+    def stored_bytes(self, name: str) -> int:
+        """Return the bytes that an array takes in the file."""
+        entry = self._entry(name)
+        return entry.bytes if entry.filter is None else int(rows_of(self._content.chunks, entry)[:, 1].sum())
+
+    @property
     def specs(self) -> dict[str, ArraySpec]:
         """What the file holds, by name."""
         return specs_of(self.manifest)
@@ -118,6 +132,8 @@ class CheckpointFile(Mapping[str, npt.NDArray[Any]]):
             return np.empty(entry.shape, entry.dtype)
         if self._file is None:
             raise ValueError(f"{self.path} is closed")
+        if entry.filter is not None:
+            return Packed(entry.shape, entry.dtype, lambda box: self._read(entry, box))  # type: ignore[return-value]
         begin = entry.offset // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
         end = entry.offset + entry.bytes
         memory = mmap.mmap(self._file, end - begin, mmap.MAP_SHARED, mmap.PROT_READ, offset=begin)
@@ -152,8 +168,8 @@ class CheckpointFile(Mapping[str, npt.NDArray[Any]]):
         entry = self._entry(name)
         found = np.empty(hi - lo, entry.dtype)
         raw = found.view(carrier(entry.dtype.itemsize)) if entry.dtype.itemsize else found
-        for piece in range(lo // entry.piece, -(-hi // entry.piece)) if hi > lo else ():
-            begin = piece * entry.piece
+        for piece in entry.cut.within(lo, hi):
+            begin = entry.cut.span(piece)[0]
             part = self._piece(entry, piece).view(raw.dtype)
             first, last = max(lo, begin), min(hi, begin + len(part))
             raw[first - lo : last - lo] = part[first - begin : last - begin]
@@ -168,14 +184,16 @@ class CheckpointFile(Mapping[str, npt.NDArray[Any]]):
             When a piece that holds a part of it is not what was written.
         """
         entry = self._entry(name)
-        box = Box((0,) * len(entry.shape), entry.shape) if box is None else box
+        return self._read(entry, Box((0,) * len(entry.shape), entry.shape) if box is None else box)
+
+    def _read(self, entry: ArrayEntry, box: Box) -> npt.NDArray[Any]:
         found = np.empty(box.shape, entry.dtype)
         if not found.nbytes:
             return found
         raw = found.view(carrier(entry.dtype.itemsize))
         first, last = Part.of(box).flat_range(entry.shape)
-        for piece in range(first // entry.piece, (last - 1) // entry.piece + 1):
-            lo, hi = piece * entry.piece, min((piece + 1) * entry.piece, entry.size)
+        for piece in entry.cut.within(first, last):
+            lo, hi = entry.cut.span(piece)
             elements: npt.NDArray[Any] | None = None
             at = 0
             for part in window(entry.shape, lo, hi):
@@ -207,9 +225,10 @@ class CheckpointFile(Mapping[str, npt.NDArray[Any]]):
             How many read in this process; `ahead.cores` when None.
         """
         group = Group() if group is None else group
+        self._last = None
         mine: list[tuple[str | None, str]] = []
         if group.rank == 0:
-            mine = [(None, f"{self.path}: {text}") for text in check_structure(self.path, self.manifest.arrays)]
+            mine = [(None, f"{self.path}: {text}") for text in check_structure(self.path, self._content)]
         for entry in self.manifest.arrays:
             work = [(entry, piece) for piece in group.share(entry.pieces)]
             for problem, count in ahead(self._check, work, threads):
@@ -224,25 +243,41 @@ class CheckpointFile(Mapping[str, npt.NDArray[Any]]):
         try:
             return None, len(self._piece(*which))
         except Damaged as error:
-            return str(error), which[0].piece * which[0].dtype.itemsize
+            said = str(error)
         except OSError as error:
-            return f"{self.path}: {error.strerror}", which[0].piece * which[0].dtype.itemsize
+            said = f"{self.path}: {error.strerror}"
+        lo, hi = which[0].cut.span(which[1])
+        return said, (hi - lo) * which[0].dtype.itemsize
 
     def _piece(self, entry: ArrayEntry, piece: int) -> npt.NDArray[np.uint8]:
+        last = self._last
+        if last is not None and last[:2] == (entry.name, piece):
+            return last[2]
+        lo, hi = entry.cut.span(piece)
+        into = np.empty((hi - lo) * entry.dtype.itemsize, np.uint8)
+        if entry.filter is None:
+            self._fill(entry, entry.offset + lo * entry.dtype.itemsize, into)
+        else:
+            chunk = chunk_of(self._content.chunks, entry, piece)
+            stored = np.empty(chunk.bytes, np.uint8)
+            self._fill(entry, chunk.offset, stored)
+            unpack(self.path, entry, piece, chunk, stored, digest(stored), into)
+        if digest(into) != int(self._content.digests[entry.first + piece]):
+            raise Damaged(describe_damage(self.path, entry, piece))
+        if entry.filter is not None:
+            # Rows that are looked at one after the other are often of the same piece.
+            self._last = entry.name, piece, into
+        return into
+
+    def _fill(self, entry: ArrayEntry, begin: int, into: npt.NDArray[np.uint8]) -> None:
         if self._file is None:
             raise ValueError(f"{self.path} is closed")
-        itemsize = entry.dtype.itemsize
-        begin = piece * entry.piece * itemsize
-        into = np.empty(min(entry.piece * itemsize, entry.bytes - begin), np.uint8)
         done = 0
         while done < len(into):
-            count = os.preadv(self._file, [into.data[done:]], entry.offset + begin + done)
+            count = os.preadv(self._file, [into.data[done:]], begin + done)
             if not count:
-                raise Damaged(f"{self.path}: array {entry.name!r} is cut short at byte {entry.offset + begin + done}")
+                raise Damaged(f"{self.path}: array {entry.name!r} is cut short at byte {begin + done}")
             done += count
-        if digest(into) != int(self._content.digests[entry.first + piece]):
-            raise Damaged(describe_damage(self.path, entry, piece, len(into)))
-        return into
 
     def _entry(self, name: str) -> ArrayEntry:
         if name not in self._entries:
@@ -250,14 +285,14 @@ class CheckpointFile(Mapping[str, npt.NDArray[Any]]):
         return self._entries[name]
 
 
-def describe_damage(path: Path, entry: ArrayEntry, piece: int, count: int) -> str:
-    """Return where a piece of ``count`` bytes is that has not the digest that was written."""
-    lo = piece * entry.piece
-    at = entry.offset + lo * entry.dtype.itemsize
-    last = lo + count // entry.dtype.itemsize - 1
+def describe_damage(path: Path, entry: ArrayEntry, piece: int) -> str:
+    """Return where a piece is that has not the digest that was written."""
+    lo, hi = entry.cut.span(piece)
+    begin, end = (entry.offset + each * entry.dtype.itemsize for each in (lo, hi))
+    where = f"at bytes {begin} to {end - 1} of the file" if entry.filter is None else "when decompressed"
     return (
-        f"{path}: array {entry.name!r} is damaged: elements {lo} to {last} in C order, "
-        f"at bytes {at} to {at + count - 1} of the file, don't have the digest that was written"
+        f"{path}: array {entry.name!r} is damaged: elements {lo} to {hi - 1} in C order, {where}, "
+        "don't have the digest that was written"
     )
 
 

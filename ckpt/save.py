@@ -13,6 +13,8 @@ from typing import Any, Literal
 import numpy as np
 
 from . import h5file
+from .chunks import Table, empty_table, raw_bytes, stored_bytes
+from .codec import Codec
 from .commit import Staging, describe_space, file_name, publish, sync_file
 from .describe import Described, State, describe
 from .drivers import Output, open_output
@@ -23,6 +25,7 @@ from .held import Held
 from .items import Saved
 from .manifest import Manifest, seal
 from .pace import Pace
+from .packing import Packing, pack
 from .retention import Retention
 from .trouble import Trouble
 from .watchdog import Watchdog
@@ -43,12 +46,13 @@ class SaveJob:
     recycle: bool
     watchdog: Watchdog
     pace: Pace
+    codec: Codec | None = None
 
     def run(self, step: int, items: State, info: Any) -> Saved:
         """Save a state. Collective."""
         began = time.perf_counter()
         group = self.group
-        described = describe(group, step, items, info)
+        described = describe(group, step, items, info, self.codec)
         return replace(self.write(step, described, group.size), seconds=time.perf_counter() - began)
 
     def write(self, step: int, described: Described, ranks: int) -> Saved:
@@ -61,7 +65,7 @@ class SaveJob:
         """
         began = time.perf_counter()
         group = self.group
-        self.watchdog.extend(described.local_bytes / SLOWEST)
+        self.watchdog.extend(described.local_bytes / SLOWEST + _codec_seconds(described))
         writer = self.staging.writer
         generation = 0 if writer is None else writer.generation
         manifest = Manifest(
@@ -79,15 +83,24 @@ class SaveJob:
         name = file_name(step, generation)
         temporary, final = self.staging.path / name, self.folder / name
         try:
-            size = self._write(manifest, described.held, temporary, final)
+            size, raw, seconds = self._write(manifest, described.held, temporary, final)
         except BaseException:
             if group.rank == 0:
                 self.staging.discard(temporary)
             raise
-        return Saved(final, step, size, time.perf_counter() - began)
+        return Saved(final, step, size, time.perf_counter() - began, raw, seconds)
 
-    def _write(self, manifest: Manifest, held: Sequence[Held], temporary: Path, final: Path) -> int:
+    def _write(self, manifest: Manifest, held: Sequence[Held], temporary: Path, final: Path) -> tuple[int, int, float]:
+        """Return the bytes of the file, those without compression, and what this has taken in seconds."""
         group, doing = self.group, f"saving {final}"
+        digests = np.zeros(manifest.pieces, np.uint64)
+        mine = [np.zeros(0, np.int64)]
+        packing: Packing | None = None
+        chunks = empty_table()
+        if manifest.chunks:
+            packing, numbers, chunks = pack(group, held, manifest, digests, doing)
+            mine.append(numbers)
+
         places: h5file.Places | None = None
         error: BaseException | None = None
         told = b""
@@ -96,56 +109,73 @@ class SaveJob:
             try:
                 self.staging.prepare()
                 temporary.unlink(missing_ok=True)
-                needed = sum(each.bytes for each in manifest.arrays)
-                if problem := describe_space(self.staging.path, needed, self.staging.spare):
+                if problem := describe_space(self.staging.path, stored_bytes(manifest, chunks), self.staging.spare):
                     raise StorageError(f"saving {final}: {problem}")
                 over = self.staging.spare.exists()
                 if over:
                     os.rename(self.staging.spare, temporary)
-                manifest, places = h5file.lay_out(temporary, manifest)
+                manifest, places = h5file.lay_out(temporary, manifest, chunks)
                 unbuffered = self.pace.unbuffered(over)
-                told = np.array([unbuffered, *(each.offset for each in manifest.arrays)], np.int64).tobytes()
+                offsets = [*(each.offset for each in manifest.arrays), *chunks[:, 0].tolist()]
+                told = np.array([unbuffered, *offsets], np.int64).tobytes()
             except Exception as problem:
                 error = self.staging.fenced(problem)
         group.agree_on_root(error, doing)
         unbuffered, *found = np.frombuffer(group.bcast(told), np.int64).tolist()
         began = time.perf_counter()
         if group.rank:
-            manifest = replace(
-                manifest,
-                arrays=tuple(replace(each, offset=at) for each, at in zip(manifest.arrays, found, strict=True)),
-            )
+            arrays = zip(manifest.arrays, found, strict=False)
+            manifest = replace(manifest, arrays=tuple(replace(each, offset=at) for each, at in arrays))
 
         trouble = Trouble()
+        if packing is not None:
+            # Before the others' driver opens the file, which may not expect writes by another road.
+            with trouble:
+                packing.put(temporary, found[len(manifest.arrays) :], unbuffered=bool(unbuffered))
+            self._agree(trouble, doing)
+        which = [array for array, each in enumerate(manifest.arrays) if each.filter is None]
         output: Output | None = None
         with trouble:
             output = open_output(self.driver, temporary, manifest, group, unbuffered=bool(unbuffered))
-        mine, digests = save_pieces(group, held, output, manifest, trouble)
+        mine.append(save_pieces(group, which, [held[each] for each in which], output, manifest, digests, trouble))
         with trouble:
             if output is not None and trouble.error is None:
                 output.finish()
-        if trouble.error is not None:
-            trouble.error = self.staging.fenced(trouble.error)
         try:
-            group.agree(trouble.error, doing)
+            self._agree(trouble, doing)
         finally:
             if output is not None:
                 with contextlib.suppress(Exception):
                     output.close()
 
-        self.pace.note(bool(unbuffered), over, sum(each.bytes for each in manifest.arrays), time.perf_counter() - began)
-        gathered = group.gather(np.stack([mine.astype(np.uint64), digests]).tobytes())
-        size = 0
+        self.pace.note(bool(unbuffered), over, stored_bytes(manifest, chunks), time.perf_counter() - began)
+        owned = np.concatenate(mine)
+        gathered = group.gather(np.stack([owned.astype(np.uint64), digests[owned]]).tobytes())
+        size = raw = 0
         if group.rank == 0 and gathered is not None and places is not None:
             try:
-                size = self._finish(manifest, places, gathered, temporary, final)
+                size = self._finish(manifest, places, chunks, gathered, temporary, final)
+                raw = raw_bytes(manifest, chunks, size)
             except Exception as problem:
                 error = self.staging.fenced(problem)
         group.agree_on_root(error, doing)
-        return int.from_bytes(group.bcast(size.to_bytes(8, "little")), "little")
+        size, raw = np.frombuffer(group.bcast(np.array([size, raw], np.int64).tobytes()), np.int64).tolist()
+        seconds = 0.0 if packing is None else -float(group.minimum(np.array([-packing.seconds]))[0])
+        return size, raw, seconds
+
+    def _agree(self, trouble: Trouble, doing: str) -> None:
+        if trouble.error is not None:
+            trouble.error = self.staging.fenced(trouble.error)
+        self.group.agree(trouble.error, doing)
 
     def _finish(
-        self, manifest: Manifest, places: h5file.Places, gathered: list[bytes], temporary: Path, final: Path
+        self,
+        manifest: Manifest,
+        places: h5file.Places,
+        chunks: Table,
+        gathered: list[bytes],
+        temporary: Path,
+        final: Path,
     ) -> int:
         digests = np.zeros(manifest.pieces, np.uint64)
         for each in gathered:
@@ -155,10 +185,16 @@ class SaveJob:
             stream.seek(places.digests)
             stream.write(digests.astype("<u8").tobytes())
             stream.seek(places.seal)
-            stream.write(seal(manifest.encode(), digests))
+            stream.write(seal(manifest.encode(), digests, chunks))
         sync_file(temporary)
         size = temporary.stat().st_size
         if size != places.size:
             raise StorageError(f"{temporary} has {size} bytes where {places.size} were written")
         publish(self.staging, temporary, final, self.keep, self.recycle)
         return size
+
+
+def _codec_seconds(described: Described) -> float:
+    """Return what compressing this rank's arrays may take at most; a rank compresses about as much as it holds."""
+    pairs = zip(described.entries, described.held, strict=True)
+    return sum(each.bytes / entry.filter.codec.slowest for entry, each in pairs if entry.filter is not None)

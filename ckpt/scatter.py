@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from .assembly import own_rows
+from .chunks import chunk_of, unpack
 from .drivers import Input, Pending
 from .errors import Damaged
 from .exchange import Exchange, read_rows, tell_rows
 from .group import Group
+from .h5file import Content
 from .held import Held, carrier, cuts
-from .manifest import Manifest
+from .manifest import digest
 from .parts import Cut, Part, get
 from .plan import ArrayPlan, plan
 from .reader import describe_damage
@@ -34,35 +37,65 @@ class Reader:
     ----------
     source
         None when this rank could not open the file; every piece is then in trouble already.
+    content
+        What the file says of itself.
+    threads
+        How many decompress; below 2 for none but this one.
     """
 
-    def __init__(
-        self, source: Input | None, path: Path, manifest: Manifest, digests: npt.NDArray[np.uint64], trouble: Trouble
-    ) -> None:
-        self.source, self.path, self.manifest, self.digests, self.trouble = source, path, manifest, digests, trouble
+    def __init__(self, source: Input | None, path: Path, content: Content, trouble: Trouble, threads: int = 1) -> None:
+        self.source, self.path, self.trouble = source, path, trouble
+        self.manifest, self.digests, self.chunks = content.manifest, content.digests, content.chunks
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="dmr.ckpt load") if threads > 1 else None
+
+    def close(self) -> None:
+        """Wait for the threads."""
+        if self._pool is not None:
+            self._pool.shutdown()
 
     def start(self, array: int, its: ArrayPlan, piece: int, into: Bytes) -> Callable[[], None]:
         """Begin to read a piece; the call that is returned waits for it and verifies it."""
-        pending: Pending | None = None
+        done: Callable[[], None] | None = None
         with self.trouble:
             if self.source is not None:
-                pending = self.source.start(array, piece * its.per_piece * its.itemsize, into)
+                packed = self.manifest.arrays[array].filter is not None
+                begin = self._begin_packed if packed else self._begin
+                done = begin(self.source, array, its, piece, into)
 
         def finish() -> None:
             with self.trouble:
-                if pending is not None:
-                    self._finish(pending, array, its, piece, into)
+                if done is not None:
+                    done()
 
         return finish
 
-    def _finish(self, pending: Pending, array: int, its: ArrayPlan, piece: int, into: Bytes) -> None:
+    def _begin(self, source: Input, array: int, its: ArrayPlan, piece: int, into: Bytes) -> Callable[[], None]:
+        pending = source.start(array, its.begin(piece), into)
+        return lambda: self._verify(array, piece, into, self._digest(pending, array))
+
+    def _begin_packed(self, source: Input, array: int, its: ArrayPlan, piece: int, into: Bytes) -> Callable[[], None]:
         entry = self.manifest.arrays[array]
+        chunk = chunk_of(self.chunks, entry, piece)
+        stored = np.empty(chunk.bytes, np.uint8)
+        pending = source.start_at(chunk.offset, stored)
+
+        def work() -> None:
+            unpack(self.path, entry, piece, chunk, stored, self._digest(pending, array), into)
+            self._verify(array, piece, into, digest(into))
+
+        return work if self._pool is None else self._pool.submit(work).result
+
+    def _digest(self, pending: Pending, array: int) -> int:
         try:
-            found = pending.result()
+            return pending.result()
         except EOFError as error:
-            raise Damaged(f"{self.path}: array {entry.name!r} is cut short ({error})") from None
+            name = self.manifest.arrays[array].name
+            raise Damaged(f"{self.path}: array {name!r} is cut short ({error})") from None
+
+    def _verify(self, array: int, piece: int, into: Bytes, found: int) -> None:
+        entry = self.manifest.arrays[array]
         if found != int(self.digests[entry.first + piece]):
-            raise Damaged(describe_damage(self.path, entry, piece, len(into)))
+            raise Damaged(describe_damage(self.path, entry, piece))
 
 
 def load_pieces(group: Group, which: Sequence[int], held: Sequence[Held], reader: Reader, trouble: Trouble) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from .codec import Codec, parse
 from .commit import Staging, Writer, mark_bad, own_staging
 from .describe import State
 from .drain import copy as copy_over
@@ -58,6 +59,9 @@ class Store:
         there they are copied to ``folder`` in the background. ``~`` and ``$VARIABLES`` are expanded here. Used when
         all ranks are on one node, and when it is the user's own or one as ``/tmp``; else a warning says why it is not.
         It takes the space of two checkpoints.
+    compress
+        ``zstd``, ``zlib``, with a level as ``zstd:3``; None and ``none`` for no compression. Arrays from 4 KiB on are
+        then kept as compressed chunks of HDF5, lossless. What a rank has compressed it holds in memory until all have.
 
     Attributes
     ----------
@@ -69,7 +73,7 @@ class Store:
     Raises
     ------
     Unsupported
-        When the driver can't be had. Collective, and alike on every rank.
+        When the driver or the compression can't be had. Collective, and alike on every rank.
     """
 
     def __init__(
@@ -83,6 +87,7 @@ class Store:
         writer: Writer | None = None,
         deadline: float = 60.0,
         fast_dir: str | os.PathLike[str] | None = None,
+        compress: str | None = None,
     ) -> None:
         self.folder = Path(folder).absolute()
         self.keep = KeepLast(keep) if isinstance(keep, int) else keep
@@ -94,8 +99,10 @@ class Store:
         self._background, self._snapshot, self._pace = Background(), Snapshot(), Pace()
         self._behind: tuple[Group, Watchdog] | None = None
         error: CheckpointError | None = None
+        self._codec: Codec | None = None
         try:
             self.driver = choose(driver)
+            self._codec = parse(compress)
         except CheckpointError as problem:
             error = problem
         self._group.agree(error, "choosing a driver")
@@ -185,7 +192,9 @@ class Store:
             return self._job(self._group, self._watchdog, level).run(int(step), items, info)
 
     def _job(self, group: Group, watchdog: Watchdog, level: Level = "both") -> Job:
-        job = SaveJob(self.folder, group, self._staging, self.driver, self.keep, self.recycle, watchdog, self._pace)
+        job = SaveJob(
+            self.folder, group, self._staging, self.driver, self.keep, self.recycle, watchdog, self._pace, self._codec
+        )
         return job if self._level is None else self._level.job(job, level)
 
     def save_later(self, step: int, items: State, info: Any = None) -> None:

@@ -15,13 +15,16 @@ import numpy as np
 import numpy.typing as npt
 
 from .box import Box
+from .codec import parse
 from .commit import Staging, Writer, own_staging
 from .describe import Described, describe
 from .errors import Mismatch, Unsupported
+from .filters import choose
 from .group import Group
 from .held import Held
 from .items import ArrayItem, Saved, ValueItem
 from .layout import Block, Layout, Replicated
+from .manifest import ArrayEntry
 from .pace import Pace
 from .plan import elements_per_piece
 from .reader import CheckpointFile
@@ -126,24 +129,21 @@ def import_arrays(
                 part: Array = arrays[name][box.slices]
                 return part
 
-            described.held[place] = _rows(group, each.name, each.shape, each.dtype, each.piece, read)
+            described.held[place] = _rows(group, each, read)
     group.agree(trouble.error, f"importing into {folder}")
     return _write(group, folder, described, None, step, 1)
 
 
-def _rows(
-    group: Group, name: str, shape: tuple[int, ...], dtype: np.dtype[Any], piece: int, read: Callable[[Box], Array]
-) -> Held:
+def _rows(group: Group, entry: ArrayEntry, read: Callable[[Box], Array]) -> Held:
     """Return this rank's rows of an array, by which it is moved whatever its layout."""
+    shape = entry.shape
     layout = Block() if shape else Replicated()
     box = layout.boxes(shape, group.size)[group.rank][0] if shape else Box((), ())
-    local = np.ascontiguousarray(read(box), dtype).reshape(box.shape)
-    return Held(name, shape, layout, group.size, group.rank, local, piece, writing=True)
+    local = np.ascontiguousarray(read(box), entry.dtype).reshape(box.shape)
+    return Held(entry.name, shape, layout, group.size, group.rank, local, entry.piece, writing=True, row=entry.row)
 
 
-def _write(
-    group: Group, folder: Path, described: Described, writer: Writer | None, step: int, ranks: int
-) -> Saved:
+def _write(group: Group, folder: Path, described: Described, writer: Writer | None, step: int, ranks: int) -> Saved:
     """Write and commit what has been described. Collective."""
     path = Path(os.fsdecode(group.bcast(os.fsencode(own_staging(folder)))))
     writer = None if writer is None else replace(writer, staging=path)
@@ -166,6 +166,7 @@ def convert(
     layouts: Mapping[str, Layout] | None = None,
     *,
     unsafe: bool = False,
+    compress: str | None = None,
     group: Group | None = None,
 ) -> Saved:
     """Write a checkpoint anew with other dtypes or layouts for some arrays; all else stays. Collective over the group.
@@ -174,6 +175,8 @@ def convert(
 
     Parameters
     ----------
+    compress
+        As for `.store.Store`, of all arrays; each is compressed as it was when None.
     group
         The ranks that have it open; this process alone when None.
 
@@ -191,7 +194,7 @@ def convert(
     trouble = Trouble()
     described = Described()
     with trouble:
-        described = _converted(file, types, layouts, unsafe, group)
+        described = _converted(file, types, layouts, unsafe, compress, group)
     group.agree(trouble.error, f"converting {file.path}")
     old = file.manifest
     writer = Writer(old.run, old.generation, old.token, folder)
@@ -203,11 +206,13 @@ def _converted(
     types: Mapping[str, np.dtype[Any]],
     layouts: Mapping[str, Layout],
     unsafe: bool,
+    compress: str | None,
     group: Group,
 ) -> Described:
     old = file.manifest
     described = Described(values=dict(old.values), rngs=dict(old.rngs), groups=dict(old.groups), info=old.info)
-    first = 0
+    wanted = parse(compress)
+    first = chunk = 0
     for entry in old.arrays:
         dtype = types.get(entry.name, entry.dtype)
         if not unsafe and not np.can_cast(entry.dtype, dtype, "same_kind"):
@@ -215,13 +220,17 @@ def _converted(
         layout = layouts.get(entry.name, entry.layout)
         if entry.name in layouts:
             layout.at(1).parts(entry.shape, 1, 0)  # refuses axes that are not there
-        piece = elements_per_piece(dtype.itemsize)
+        codec = entry.filter.codec if compress is None and entry.filter is not None else wanted
+        packed = choose(codec, entry.shape, dtype, chunk)
+        piece = elements_per_piece(dtype.itemsize) if packed is None else packed.elements
+        made = replace(entry, dtype=dtype, layout=layout, offset=0, piece=piece, first=first, filter=packed)
 
         def read(box: Box, name: str = entry.name, dtype: np.dtype[Any] = dtype) -> Array:
             data = file.read(name, box)
             return data if data.dtype == dtype else data.astype(dtype)
 
-        described.held.append(_rows(group, entry.name, entry.shape, dtype, piece, read))
-        described.entries.append(replace(entry, dtype=dtype, layout=layout, offset=0, piece=piece, first=first))
-        first += described.entries[-1].pieces
+        described.held.append(_rows(group, made, read))
+        described.entries.append(made)
+        first += made.pieces
+        chunk += 0 if packed is None else made.pieces
     return described

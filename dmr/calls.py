@@ -59,6 +59,7 @@ def init(
     driver: str | None = None,
     background: bool = False,
     fast_dir: str | os.PathLike[str] | None = None,
+    compress: str | None = None,
 ) -> Action:
     """Begin. Collective; once in a program. The arguments are those of `dmr.malleable`.
 
@@ -76,7 +77,7 @@ def init(
     if _current is not None:
         raise Error("dmr.init: called already; once in a program is enough")
     _end_all_on_failure()
-    _current = begin(comm, checkpoint_every, keep, driver, background, fast_dir)
+    _current = begin(comm, checkpoint_every, keep, driver, background, fast_dir, compress)
     return Action.NONE if _current.fresh else Action.RESTART
 
 

@@ -33,6 +33,7 @@ def malleable(
     driver: str | None = None,
     background: bool = False,
     fast_dir: str | os.PathLike[str] | None = None,
+    compress: str | None = None,
     comm: Any = None,
 ) -> Callable[[Callable[..., Result]], Callable[..., Result]]: ...
 def malleable(
@@ -43,6 +44,7 @@ def malleable(
     driver: str | None = None,
     background: bool = False,
     fast_dir: str | os.PathLike[str] | None = None,
+    compress: str | None = None,
     comm: Any = None,
 ) -> Any:
     """Make a program's main function malleable: it is called with a `Run` first.
@@ -61,6 +63,8 @@ def malleable(
     fast_dir
         A folder of the node, as ``/dev/shm``, that checkpoints go to first while all ranks are on one node; from there
         they are copied to the run directory in the background. It takes the space of two checkpoints.
+    compress
+        ``zstd`` or ``zlib``, perhaps with a level (``zstd:3``): keep arrays compressed, without loss.
     comm
         The communicator to run on; default ``MPI.COMM_WORLD``.
 
@@ -78,6 +82,7 @@ def malleable(
             driver=driver,
             background=background,
             fast_dir=fast_dir,
+            compress=compress,
             comm=comm,
         )
     inner = main
@@ -85,7 +90,7 @@ def malleable(
     @functools.wraps(inner)
     def wrapper(*args: Any, **kwargs: Any) -> Result:
         with guarded(comm):
-            run = begin(comm, checkpoint_every, keep, driver, background, fast_dir)
+            run = begin(comm, checkpoint_every, keep, driver, background, fast_dir, compress)
             try:
                 result = inner(run, *args, **kwargs)
             except Released:
@@ -109,9 +114,10 @@ def begin(
     driver: str | None = None,
     background: bool = False,
     fast_dir: str | os.PathLike[str] | None = None,
+    compress: str | None = None,
 ) -> Run:
     """Return the run of this process. Collective."""
-    chosen = settings(every, keep, driver, background, fast_dir)
+    chosen = settings(every, keep, driver, background, fast_dir, compress)
     generation = Generation.from_environment()
     return Run(world() if comm is None else comm, generation, chosen)
 

@@ -92,7 +92,7 @@ class Link:
         self.update(
             now=True,
             checkpoint=checkpoint,
-            state_bytes=checkpoint.bytes,
+            state_bytes=checkpoint.raw_bytes or checkpoint.bytes,
             acknowledged=max(request, self.progress.acknowledged),
             error=None,
         )

@@ -43,7 +43,7 @@ class Saver:
         self._last = Moment(loaded.step if loaded else 0, time.monotonic())
         if self._link and loaded:
             entry = _entry(loaded, fast=loaded.path.parent == self._store.fast)
-            self._link.update(now=True, loaded=entry, step=loaded.step, state_bytes=loaded.bytes)
+            self._link.update(now=True, loaded=entry, step=loaded.step, state_bytes=loaded.raw_bytes)
         return loaded
 
     def due(self, step: int) -> bool:
@@ -175,8 +175,11 @@ def _open_store(generation: Generation, comm: Any, settings: Settings) -> Store:
         keep=settings.keep,
         writer=writer,
         fast_dir=settings.fast_dir,
+        compress=settings.compress,
     )
 
 
 def _entry(done: Any, fast: bool = False) -> SavedCheckpoint:
-    return SavedCheckpoint(os.path.basename(str(done.path)), done.step, done.bytes, done.seconds, time.time(), fast)
+    name = os.path.basename(str(done.path))
+    raw, compressing = done.raw_bytes, getattr(done, "compress_seconds", 0.0)
+    return SavedCheckpoint(name, done.step, done.bytes, done.seconds, time.time(), fast, raw, compressing)

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from .ckpt import Automatic, EverySeconds, Interval, Retention
+from .ckpt import Automatic, EverySeconds, Interval, Retention, Unsupported
+from .ckpt.codec import NONE, parse
 from .errors import Error
 
 ENV_EVERY = "DMR_CHECKPOINT_EVERY"
@@ -16,6 +17,7 @@ ENV_KEEP = "DMR_KEEP"
 ENV_DRIVER = "DMR_DRIVER"
 ENV_BACKGROUND = "DMR_CHECKPOINT_BACKGROUND"
 ENV_FAST_DIR = "DMR_FAST_DIR"
+ENV_COMPRESS = "DMR_COMPRESS"
 ENV_INTERVAL = "DMR_CHECK_INTERVAL"
 
 Driver = Literal["auto", "mpio", "direct"]
@@ -31,7 +33,8 @@ class Settings:
 
     ``every_steps`` are steps of the whole run, ``rule`` says when by time; with neither, checkpoints are made only when
     the launcher asks. ``background``: the program goes on while they are written. ``fast_dir`` is a folder of the node
-    that they go to first. ``interval`` is the time between two agreements in seconds.
+    that they go to first, ``compress`` what they are compressed with. ``interval`` is the time between two agreements in
+    seconds.
     """
 
     every_steps: int | None = None
@@ -40,6 +43,7 @@ class Settings:
     driver: Driver = "auto"
     background: bool = False
     fast_dir: str | None = None
+    compress: str | None = None
     interval: float = 0.5
 
 
@@ -49,6 +53,7 @@ def settings(
     driver: str | None = None,
     background: bool = False,
     fast_dir: str | os.PathLike[str] | None = None,
+    compress: str | None = None,
 ) -> Settings:
     """Return the settings that the program's author chose; the launcher's user overrides them.
 
@@ -65,6 +70,8 @@ def settings(
         Go on computing while a checkpoint is written.
     fast_dir
         A folder of the node that checkpoints go to first.
+    compress
+        ``zstd``, ``zlib``, one of them with a level (``zstd:3``), or ``none``.
 
     Raises
     ------
@@ -80,7 +87,14 @@ def settings(
         chosen = replace(chosen, keep=keep)
     if driver is not None:
         chosen = _with_driver(chosen, driver, "driver")
-    return from_environment(chosen, os.environ)
+    if compress is not None:
+        chosen = replace(chosen, compress=compress)
+    chosen = from_environment(chosen, os.environ)
+    try:
+        parse(chosen.compress)
+    except Unsupported as error:
+        raise Error(f"compress={chosen.compress!r}: {error}") from None
+    return chosen
 
 
 def from_environment(chosen: Settings, env: Mapping[str, str]) -> Settings:
@@ -97,6 +111,8 @@ def from_environment(chosen: Settings, env: Mapping[str, str]) -> Settings:
         chosen = replace(chosen, background=env[ENV_BACKGROUND] == "1")
     if env.get(ENV_FAST_DIR):
         chosen = replace(chosen, fast_dir=env[ENV_FAST_DIR])
+    if env.get(ENV_COMPRESS):
+        chosen = replace(chosen, compress=None if env[ENV_COMPRESS] == NONE else env[ENV_COMPRESS])
     if env.get(ENV_INTERVAL):
         try:
             interval = float(env[ENV_INTERVAL])

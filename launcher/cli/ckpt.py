@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,8 @@ def ckpt() -> None:
 def ls(where: str, as_json: bool) -> None:
     """List the checkpoints of WHERE, newest first; those in the fast folder of this node among them.
 
+    RAW is what a compressed one would take without compression.
+
     \b
     Examples:
       dmr ckpt ls heat-4711
@@ -62,21 +65,37 @@ def ls(where: str, as_json: bool) -> None:
         return
     fast, host = find(folder)
     found = everywhere(folder, fast)
+    raw = [_raw_bytes(each) for each in found]
     if as_json:
-        print_json(found)
+        print_json([{**asdict(each), "raw_bytes": count} for each, count in zip(found, raw, strict=True)])
         return
     if host is not None and fast is None:
         click.echo(f"newer ones may be in the fast folder of {host}", err=True)
     if not found:
         click.echo(f"no checkpoints in {folder}/")
         return
-    rows = [("STEP", "GEN", "SIZE", "SAVED", "FILE", "STATE")]
-    for each in found:
+    packed = any(count is not None and count != each.bytes for each, count in zip(found, raw, strict=True))
+    rows = [("STEP", "GEN", "SIZE", *(["RAW"] if packed else []), "SAVED", "FILE", "STATE")]
+    for each, count in zip(found, raw, strict=True):
         saved = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(each.time))
         state = "good" if each.bad is None else "bad: " + each.bad.removeprefix(f"{each.path}: ")
         name = f"{each.path.name} (fast)" if each.fast else each.path.name
-        rows.append((str(each.step), str(each.generation), format_size(each.bytes), saved, name, state))
-    print_table(rows, right="rrr")
+        sizes = [format_size(each.bytes)]
+        if packed:
+            sizes.append("-" if count is None else format_size(count))
+        rows.append((str(each.step), str(each.generation), *sizes, saved, name, state))
+    print_table(rows, right="rrrr" if packed else "rrr")
+
+
+def _raw_bytes(info: Any) -> int | None:
+    """Return the bytes of a checkpoint without compression, None where that can't be read."""
+    from ...ckpt import CheckpointError
+    from ...ckpt.h5file import read_content
+
+    try:
+        return read_content(info.path).raw_bytes if info.bad is None else None
+    except (CheckpointError, OSError):
+        return None
 
 
 @click.command()
@@ -104,9 +123,11 @@ def show(where: str, step: int | None, stats: bool, as_json: bool) -> None:
                 "layout": each.layout.to_json(),
                 "bytes": each.bytes,
                 "pieces": each.pieces,
+                "stored_bytes": file.stored_bytes(each.name),
+                "compression": None if each.filter is None else str(each.filter.codec),
             }
             if stats:
-                row["stats"] = _stats(file[each.name])
+                row["stats"] = _stats(file, each)
             arrays.append(row)
         if as_json:
             print_json(
@@ -117,6 +138,7 @@ def show(where: str, step: int | None, stats: bool, as_json: bool) -> None:
                     "run": manifest.run,
                     "ranks": manifest.ranks,
                     "bytes": file.bytes,
+                    "raw_bytes": file.raw_bytes,
                     "info": manifest.info,
                     "arrays": arrays,
                     "groups": dict(manifest.groups),
@@ -126,20 +148,23 @@ def show(where: str, step: int | None, stats: bool, as_json: bool) -> None:
             )
             return
         run = f" of run {manifest.run}" if manifest.run else ""
+        packed = bool(manifest.chunks)
         click.echo(f"{file.path}")
         click.echo(
             f"step {manifest.step}, generation {manifest.generation}{run}, written by {manifest.ranks} ranks, "
-            f"{format_size(file.bytes)}"
+            f"{format_size(file.bytes)}" + (f", {format_size(file.raw_bytes)} uncompressed" if packed else "")
         )
         if arrays:
-            head = ("ARRAY", "SHAPE", "DTYPE", "LAYOUT", "SIZE") + (("MIN", "MAX", "MEAN", "NAN") if stats else ())
-            rows = [head]
+            head = ("ARRAY", "SHAPE", "DTYPE", "LAYOUT", "SIZE") + (("STORED", "AS") if packed else ())
+            rows = [head + (("MIN", "MAX", "MEAN", "NAN") if stats else ())]
             for row, entry in zip(arrays, manifest.arrays, strict=True):
                 shape = "×".join(map(str, entry.shape)) or "scalar"
                 dtype = row["dtype"] if len(row["dtype"]) <= 40 else f"struct of {len(entry.dtype.names or ())} fields"
-                cells = (entry.name, shape, dtype, _layout(row["layout"]), format_size(entry.bytes))
+                cells: tuple[str, ...] = (entry.name, shape, dtype, _layout(row["layout"]), format_size(entry.bytes))
+                if packed:
+                    cells += (format_size(row["stored_bytes"]), row["compression"] or "-")
                 rows.append(cells + (tuple(_stat(each) for each in row["stats"].values()) if stats else ()))
-            print_table(rows, right="llllrrrrr")
+            print_table(rows, right="llllrrlrrrr" if packed else "llllrrrrr")
         for name, entry in manifest.groups.items():
             details = ", ".join(f"{key}={value}" for key, value in entry.items() if key != "kind")
             click.echo(f"{entry['kind']} {name}: {details}")
@@ -288,25 +313,29 @@ def _layout(data: dict[str, Any]) -> str:
     return text if len(text) <= 50 else text[:47] + "..."
 
 
-def _stats(array: Any) -> dict[str, Any]:
+def _stats(file: Any, entry: Any) -> dict[str, Any]:
     """Return least, greatest and mean number and the count of NaN, in parts so that memory stays small."""
     import numpy as np
 
     nothing: dict[str, Any] = {"min": None, "max": None, "mean": None, "nan": None}
-    if array.dtype.kind not in "biuf" or not array.size:
+    if entry.dtype.kind not in "biuf" or not entry.size:
         return nothing
-    flat = array.reshape(-1)
-    parts = [flat[begin : begin + (1 << 22)] for begin in range(0, flat.size, 1 << 22)]
-    numbers = [part[~np.isnan(part)] if array.dtype.kind == "f" else part for part in parts]
-    numbers = [part for part in numbers if part.size]
-    count = sum(part.size for part in numbers)
-    if not count:
-        return {**nothing, "nan": array.size}
-    plain = float if array.dtype.kind == "f" else int
-    low, high = plain(min(part.min() for part in numbers)), plain(max(part.max() for part in numbers))
-    with np.errstate(all="ignore"):
-        mean = sum(float(part.sum(dtype="f8")) for part in numbers) / count
-    return {"min": low, "max": high, "mean": mean, "nan": array.size - count}
+    low = high = None
+    count, total = 0, 0.0
+    for begin in range(0, entry.size, 1 << 22):
+        part = file.elements(entry.name, begin, min(begin + (1 << 22), entry.size))
+        part = part[~np.isnan(part)] if part.dtype.kind == "f" else part
+        if not part.size:
+            continue
+        low = part.min() if low is None else min(low, part.min())
+        high = part.max() if high is None else max(high, part.max())
+        count += part.size
+        with np.errstate(all="ignore"):
+            total += float(part.sum(dtype="f8"))
+    if low is None or high is None:
+        return {**nothing, "nan": entry.size}
+    plain = float if entry.dtype.kind == "f" else int
+    return {"min": plain(low), "max": plain(high), "mean": total / count, "nan": entry.size - count}
 
 
 def _stat(value: Any) -> str:

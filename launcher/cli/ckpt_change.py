@@ -188,6 +188,7 @@ def prune(
 @click.option("--to", "folder", type=click.Path(path_type=Path, file_okay=False), required=True, help="Another folder.")
 @click.option("--dtype", "types", multiple=True, metavar="NAME=DTYPE", help="As u=float32.")
 @click.option("--layout", "layouts", multiple=True, metavar="NAME=LAYOUT", help="As u=block:0,1.")
+@click.option("--compress", metavar="CODEC", help="zstd, zlib, zstd:3, or none.  [default: as it is]")
 @click.option("--unsafe", is_flag=True, help="Allow types that can't hold the values, as float64 to int32.")
 @click.option("--step", type=int, help="The checkpoint of this step, instead of the newest.")
 @json_option
@@ -196,11 +197,12 @@ def convert(
     folder: Path,
     types: tuple[str, ...],
     layouts: tuple[str, ...],
+    compress: str | None,
     unsafe: bool,
     step: int | None,
     as_json: bool,
 ) -> None:
-    """Write a checkpoint anew, in the present format, with other dtypes or layouts for some arrays.
+    """Write a checkpoint anew, in the present format, with other dtypes or layouts for some arrays, or compressed.
 
     Each process holds its share of the arrays in memory: ranks of mpirun or srun convert what one has no room for.
 
@@ -208,6 +210,7 @@ def convert(
     Examples:
       dmr ckpt convert heat-4711 --to single/ --dtype u=float32
       dmr ckpt convert heat-4711 --to tiles/ --layout u=block:0,1
+      dmr ckpt convert heat-4711 --to small/ --compress zstd
     """
     from ...ckpt.dtypes import from_text
     from ...ckpt.reader import open_together
@@ -221,11 +224,12 @@ def convert(
         kinds = {name: from_text(text) for name, text in _pairs(types, "--dtype")}
         chosen = {name: layout_from_text(text) for name, text in _pairs(layouts, "--layout")}
         with open_together(path, group) as file:
-            saved = write(file, folder.absolute(), kinds, chosen, unsafe=unsafe, group=group)
+            saved = write(file, folder.absolute(), kinds, chosen, unsafe=unsafe, compress=compress, group=group)
         if as_json:
             print_json(saved)
         else:
-            click.echo(f"{saved.path} ({format_size(saved.bytes)})")
+            raw = f", {format_size(saved.raw_bytes)} uncompressed" if saved.raw_bytes > saved.bytes else ""
+            click.echo(f"{saved.path} ({format_size(saved.bytes)}{raw})")
 
 
 def _pairs(texts: tuple[str, ...], option: str) -> list[tuple[str, str]]:

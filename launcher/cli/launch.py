@@ -77,6 +77,7 @@ class _Every(click.ParamType):
 @click.option("--keep", type=click.IntRange(1), metavar="N", help="Checkpoints to keep.  [default: 2]")
 @click.option("--background", is_flag=True, help="Compute on while a checkpoint is written; takes a copy of the state.")
 @click.option("--fast-dir", metavar="DIR", help="Save to this folder of the node first, copy from there: /dev/shm.")
+@click.option("--compress", metavar="CODEC", help="Compress checkpoints: zstd, zlib, zstd:3; none: as they are.")
 @click.option("--driver", type=click.Choice(["auto", "mpio", "direct"]), help="How checkpoints are written.")
 @click.option("--grace", type=TIME, default="120", show_default=True, help="For a save, before the ranks are killed.")
 @click.option("--max-restarts", type=click.IntRange(0), default=3, show_default=True, metavar="N", help="Crashes.")
@@ -148,6 +149,7 @@ def _fresh(command: tuple[str, ...], given: dict[str, Any], console: Console) ->
         query_interval=max(1.0, given["query_interval"]), engine=given["engine"], mpi=given["mpi"],
         local_nodes=given["local_nodes"], checkpoint_every=given["checkpoint_every"], keep=given["keep"],
         driver=given["driver"], background=given["background"], fast_dir=_fast_dir(given["fast_dir"]),
+        compress=_compress(given["compress"]),
         grace=given["grace"], max_restarts=given["max_restarts"], hang_after=given["hang_after"],
         start_within=given["start_within"], max_generations=given["max_generations"],
         after_handover=after, telemetry=given["telemetry"],
@@ -207,6 +209,18 @@ def _fast_dir(given: str | None) -> str | None:
 
     if problem := refusal(expand(given)):
         fail(f"--fast-dir: {problem}", EXIT_USAGE)
+    return given
+
+
+def _compress(given: str | None) -> str | None:
+    """Return the compression, after making sure that there is such a one here."""
+    from ...ckpt import Unsupported
+    from ...ckpt.codec import parse
+
+    try:
+        parse(given)
+    except Unsupported as error:
+        fail(f"--compress: {error}", EXIT_USAGE)
     return given
 
 
@@ -324,6 +338,8 @@ def _dry_run(folder: Path, options: RunOptions, engine: Engine, allocation: Allo
     }
     if options.fast_dir is not None:
         rows["checkpoints"] = f"to {options.fast_dir} of the node while all ranks are on one, copied from there"
+    if options.compress is not None:
+        rows["compression"] = options.compress
     if options.app is not None:
         from ..foreign.load import described
 

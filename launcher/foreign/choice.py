@@ -27,6 +27,8 @@ def choose(options: RunOptions, choice: str, *, grace_given: bool) -> RunOptions
         raise ForeignError(f"--background does nothing with --app: {app.name} writes its own files")
     if options.fast_dir is not None:
         raise ForeignError(f"--fast-dir does nothing with --app: {app.name} writes its own files")
+    if options.compress is not None:
+        raise ForeignError(f"--compress does nothing with --app: {app.name} writes its own files")
     if (options.checkpoint_every or "").startswith("auto"):
         raise ForeignError("--checkpoint-every auto does nothing with --app: give a time or a number of steps")
     _check_keep(options, app)

@@ -39,6 +39,7 @@ class RunOptions:
     driver: str | None = None
     background: bool = False
     fast_dir: str | None = None
+    compress: str | None = None
     grace: float = 120.0
     max_restarts: int = 3
     hang_after: float | None = None
@@ -87,6 +88,7 @@ class RunOptions:
             "DMR_DRIVER": self.driver,
             "DMR_CHECKPOINT_BACKGROUND": "1" if self.background else None,
             "DMR_FAST_DIR": self.fast_dir,
+            "DMR_COMPRESS": self.compress,
             "DMR_TIME_COMM": "1" if self.time_comm else None,
         }
         return {key: value for key, value in chosen.items() if value is not None}

@@ -308,7 +308,7 @@ def test_none_good_is_no_fresh_start(store: Store) -> None:
 
 def test_a_newer_format_is_refused(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     store.save(1, state(1))
-    monkeypatch.setattr(manifest, "VERSION", 99)
+    monkeypatch.setattr(manifest, "PLAIN", 99)
     store.save(2, state(2))
     monkeypatch.undo()
     with pytest.raises(UnknownVersion, match="version 99.*update dmr"):
@@ -374,10 +374,10 @@ def test_fenced_at_any_moment_of_a_save(run: RunDir, monkeypatch: pytest.MonkeyP
     }[moment]
     original = getattr(module, name)
 
-    def fence_first(*args: Any) -> Any:
+    def fence_first(*args: Any, **options: Any) -> Any:
         if not (name == "rename" and ".fenced" in str(args[1])):
             run.take_lease(2, {})
-        return original(*args)
+        return original(*args, **options)
 
     monkeypatch.setattr(module, name, fence_first)
     with pytest.raises(Fenced):

@@ -1,6 +1,8 @@
 """Writes a golden file; run once for each version of the format, on 3 ranks, and never again for an old one.
 
     mpirun -n 3 python tests/ckpt/golden/make.py tests/ckpt/golden/format-1.h5
+    mpirun -n 3 python tests/ckpt/golden/make.py tests/ckpt/golden/format-2-zlib.h5 zlib:6
+    mpirun -n 3 python tests/ckpt/golden/make.py tests/ckpt/golden/format-2-zstd.h5 zstd:3
 
 What it holds is computed by `content`, which the test imports.
 """
@@ -30,8 +32,8 @@ def numbers(shape: tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
     return raw.view(dtype).reshape(shape)
 
 
-def content() -> dict[str, Any]:
-    """Return the global arrays, by name."""
+def content(version: int = 1) -> dict[str, Any]:
+    """Return the global arrays, by name, of a file of a version."""
     found = {
         f"dtype {dtype}": numbers((5, 3), dtype)
         for dtype in ("?", "|i1", ">i2", "<u4", "<i8", "<f2", "<f4", ">f8", "<c16", "|S4", "<U3", "<M8[us]", "|V5")
@@ -42,6 +44,11 @@ def content() -> dict[str, Any]:
     found["many pieces"] = numbers((64, 36), "<f8")
     for name in ("rows", "grid", "cyclic", "boxes", "counts", "indices", "copy", "a/b . ü"):
         found[name] = numbers(SHAPE, "<f8") + len(name)
+    if version > 1:
+        found["smooth"] = (np.arange(40 * 30, dtype="<i8") // 7).reshape(40, 30)
+        found["pieces of rows"] = (np.arange(2 * 3 * 37) % 5).astype("<f8").reshape(2, 3, 37)
+        found["noise of rows"] = numbers((2, 3, 37), "<f8")
+        found["wide"] = numbers((4,), "V300")
     return found
 
 
@@ -68,10 +75,16 @@ def main() -> None:
         Store,
         StreamItem,
         ValueItem,
+        filters,
         plan,
     )
 
-    plan.PIECE = 4096
+    compress = sys.argv[2] if len(sys.argv) > 2 else None
+    if compress is None:
+        plan.PIECE = 4096
+    else:
+        # Pieces at the end of a row and of an axis that are cut short, and small arrays that are compressed, too.
+        plan.PIECE, filters.SMALLEST = 180, 16
     comm = MPI.COMM_WORLD
     assert comm.size == 3
     rank = comm.rank
@@ -88,7 +101,7 @@ def main() -> None:
         "indices": Indices(ghosts, owned=4),
     }
     items: dict[str, Any] = {}
-    for name, whole in content().items():
+    for name, whole in content(1 if compress is None else 2).items():
         layout = layouts.get(name, Replicated())
         if isinstance(layout, Indices):
             local = whole[layout.indices]
@@ -110,7 +123,7 @@ def main() -> None:
     for bits in ("PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64"):
         items[bits] = RngItem(np.random.Generator(getattr(np.random, bits)(1)))
     folder = Path(comm.bcast(tempfile.mkdtemp()))
-    with Store(folder, comm) as store:
+    with Store(folder, comm, compress=compress) as store:
         saved = store.save(77, items, info={"golden": 1})
         if rank == 0:
             Path(sys.argv[1]).write_bytes(saved.path.read_bytes())
