@@ -6,7 +6,12 @@ recipe (`dmr simulate amdahl`); rigid ones ask for a size between preferred and 
 each mix, with the costs of a start and of a change that were measured in it, stands beside it.
 
 makespan_ratio, turnaround_ratio  all malleable over all rigid
-utilisation_gain                  points of a hundred, all malleable less all rigid; nodes held as sinfo shows them
+utilisation_gain                  points of a hundred, all malleable less all rigid; nodes held as sinfo shows them,
+                                  from first submission to last end; of that, "computing" is without starts and changes
+                                  of size, "useful" counts each job's work on one node, "steady" is held while jobs
+                                  keep coming, from a sixth of them to the last
+central                           the all malleable mix under a simulated scheduler that resizes running jobs itself, at
+                                  once and for nothing: what there is to be had
 rigid_turnaround_half_mix         of the jobs that stay rigid in the half mix: turnaround there over that in all rigid
 forecast_error                    largest relative error of makespan and mean turnaround over the three mixes
 
@@ -26,19 +31,18 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from jobmix_forecast import central, computed, forecast, measured, overheads, work_of
+
 from dmr.launcher.cluster import PrivateCluster
 from dmr.launcher.run.history import History, read_history
 from dmr.launcher.run.rundir import RunDir
-from dmr.resize.policy import load_policy
-from dmr.resize.simulate.engine import Schedule, simulate_rigid
-from dmr.resize.simulate.experiment import simulate_malleable
+from dmr.resize.simulate.engine import Schedule
 from dmr.resize.simulate.generate import amdahl
-from dmr.resize.simulate.malleable import Launcher
 from dmr.resize.simulate.metrics import metrics, turnaround_of
 from dmr.resize.simulate.workload import Job, Workload, make_malleable
 from dmr.resize.sizes import format_sizes
@@ -50,8 +54,6 @@ STEPS = 50
 LOOK = 2.0
 MINUTE = 60.0
 SCHEDULER = "SchedulerParameters=bf_resolution=1,default_queue_depth=1000"
-CYCLE = 1.0
-"""Seconds between two passes of the private cluster's scheduler."""
 LEAD_SHARE, STARTUP = 0.75, 15.0
 """dmr-launch leaves when a quarter of the time limit is left; these limits are far longer than that."""
 
@@ -72,12 +74,33 @@ class Mix:
     def makespan(self) -> float:
         return max(self.ended.values()) - min(self.submitted.values())
 
+    def overhead(self) -> dict[int, float]:
+        """Return the seconds of each job before its first step and after its last."""
+        starts, ends = overheads(self.histories, self.started, self.ended)
+        return {job: starts[job] + ends[job] for job in starts}
+
     def turnaround(self, jobs: Sequence[int] | None = None) -> float:
         return statistics.fmean(self.ended[each] - self.submitted[each] for each in jobs or self.ended)
 
     def utilisation(self, nodes: int) -> float:
         """Return the share of node-seconds that were held between first submission and last end."""
-        first, last = min(self.submitted.values()), max(self.ended.values())
+        return self._held(nodes, min(self.submitted.values()), max(self.ended.values()))
+
+    def steady(self, nodes: int) -> float:
+        """Return the share that was held while jobs kept coming: from a sixth of them to the last."""
+        submitted = sorted(self.submitted.values())
+        return self._held(nodes, submitted[len(submitted) // 6], submitted[-1])
+
+    def computing(self, nodes: int) -> float:
+        """Return the share of node-seconds in which ranks computed."""
+        found = sum(computed(each) for history in self.histories.values() for each in history.generations)
+        return found / (nodes * self.makespan)
+
+    def useful(self, nodes: int) -> float:
+        """Return the share that all work takes at an efficiency of 1: holding too many nodes does not raise it."""
+        return sum(work_of(job) for job in self.workload.jobs) / (nodes * self.makespan)
+
+    def _held(self, nodes: int, first: float, last: float) -> float:
         samples = [(time, held) for time, held in self.held if first <= time <= last]
         used = sum(held * (after - time) for (time, held), (after, _) in zip(samples, samples[1:], strict=False))
         return used / (nodes * (samples[-1][0] - samples[0][0])) if len(samples) > 1 else 0.0
@@ -92,11 +115,6 @@ def drawn(given: argparse.Namespace) -> Workload:
         return replace(job, limit=MINUTE * math.ceil(wanted / MINUTE))
 
     return replace(recipe, jobs=tuple(limited(job) for job in recipe.jobs))
-
-
-def work_of(job: Job) -> float:
-    """Return the seconds that a job takes on one node."""
-    return job.runtime / (1 - job.parallel + job.parallel / job.nodes)
 
 
 def longest(job: Job) -> float:
@@ -189,66 +207,6 @@ class Bench:
             time.sleep(0.5)
 
 
-# -- the forecast
-
-
-@dataclass(frozen=True)
-class Costs:
-    """Seconds measured: from a job's start to its first step, and of each part of a change of size."""
-
-    startup: float
-    save: float
-    launch: float
-    load: float
-
-
-def measured(mix: Mix) -> Costs:
-    """Return what a mix measured: the mean of the starts, which every job has, and medians of the changes of size."""
-    starts = [
-        history.generations[0].start + (history.generations[0].launch or 0.0) - mix.started[job]
-        for job, history in mix.histories.items()
-    ]
-    changes = [
-        pair
-        for history in mix.histories.values()
-        for pair in zip(history.generations, history.generations[1:], strict=False)
-    ]
-
-    def median(values: Iterable[float | None]) -> float:
-        known = [each for each in values if each is not None]
-        return statistics.median(known) if known else 0.0
-
-    # From the ranks' end until the next ones are started nobody computes either.
-    between = median(max(0.0, after.start - before.end) for before, after in changes if before.end is not None)
-    return Costs(
-        max(0.0, statistics.fmean(starts)),
-        median(before.save for before, _ in changes),
-        between + median(after.launch for _, after in changes),
-        median(after.load for _, after in changes),
-    )
-
-
-def with_startup(workload: Workload, seconds: float) -> Workload:
-    """Return the workload with the start of each job as a part that nodes don't make shorter."""
-
-    def longer(job: Job) -> Job:
-        work = work_of(job)
-        parallel = work * job.parallel / (work + seconds)
-        return replace(job, runtime=job.runtime + seconds, parallel=parallel)
-
-    return replace(workload, jobs=tuple(longer(job) for job in workload.jobs))
-
-
-def forecast(workload: Workload, costs: Costs, given: argparse.Namespace) -> Schedule:
-    """Return the simulator's schedule of a mix."""
-    jobs = with_startup(workload, costs.startup)
-    if not any(job.malleable for job in jobs.jobs):
-        return simulate_rigid(jobs, given.nodes, cycle=CYCLE)
-    policy = load_policy(given.policy, {"dwell": f"{given.dwell:g}"})
-    launcher = Launcher(policy, given.interval, costs.save, costs.launch, costs.load)
-    return simulate_malleable(jobs, given.nodes, launcher, cycle=CYCLE)
-
-
 # -- what comes of it
 
 
@@ -260,7 +218,8 @@ def describe(mix: Mix, expected: Schedule, nodes: int) -> dict[str, Any]:
         "makespan": round(mix.makespan, 1), "turnaround": round(mix.turnaround(), 1),
         "wait": round(statistics.fmean(mix.started[each] - mix.submitted[each] for each in mix.ended), 1),
         "throughput_per_hour": round(3600 * len(mix.ended) / mix.makespan, 1),
-        "utilisation": round(mix.utilisation(nodes), 4), "resizes": resizes,
+        "utilisation": round(mix.utilisation(nodes), 4), "steady": round(mix.steady(nodes), 4),
+        "computing": round(mix.computing(nodes), 4), "useful": round(mix.useful(nodes), 4), "resizes": resizes,
         "generations": sum(len(history.generations) for history in mix.histories.values()),
         "crashes": sum(history.crashes for history in mix.histories.values()),
         "load_of_machine": round(statistics.fmean(mix.load), 2) if mix.load else None,
@@ -277,11 +236,13 @@ def describe(mix: Mix, expected: Schedule, nodes: int) -> dict[str, Any]:
 
 def summary(mixes: dict[str, Mix], given: argparse.Namespace) -> dict[str, Any]:
     """Return all figures of the three mixes."""
-    costs = {name: measured(mix) for name, mix in mixes.items()}
-    expected = {name: forecast(mix.workload, costs[name], given) for name, mix in mixes.items()}
+    costs = {name: measured(mix.histories, mix.started, mix.ended) for name, mix in mixes.items()}
+    own = {name: mix.overhead() for name, mix in mixes.items()}
+    expected = {name: forecast(mix.workload, costs[name], given, own[name]) for name, mix in mixes.items()}
     rows = {name: describe(mix, expected[name], given.nodes) for name, mix in mixes.items()}
     first, half, last = mixes["rigid"], mixes["half"], mixes["malleable"]
     rigid = [job.id for job in half.workload.jobs if not job.malleable]
+    ideal = metrics(central(last.workload, given, own["malleable"]))
     expected_rigid = turnaround_of(expected["half"], rigid) / turnaround_of(expected["rigid"], rigid)
     return {
         "nodes": given.nodes, "jobs": given.jobs, "seed": given.seed, "load": given.load, "policy": given.policy,
@@ -289,6 +250,10 @@ def summary(mixes: dict[str, Mix], given: argparse.Namespace) -> dict[str, Any]:
         "interval": given.interval, "dwell": given.dwell, "nodes_per_rank": given.nodes_per_rank,
         "costs": {name: {key: round(value, 3) for key, value in vars(each).items()} for name, each in costs.items()},
         "mixes": rows,
+        "central": {
+            "makespan": round(ideal.makespan, 1), "turnaround": round(ideal.all.turnaround, 1),
+            "utilisation": round(ideal.utilisation, 4),
+        },
         "makespan_ratio": round(last.makespan / first.makespan, 4),
         "turnaround_ratio": round(last.turnaround() / first.turnaround(), 4),
         "utilisation_gain": round(100 * (last.utilisation(given.nodes) - first.utilisation(given.nodes)), 1),
@@ -309,6 +274,8 @@ def show(found: dict[str, Any]) -> None:
             + f"{row['resizes']:9d} ({told['resizes']})"
         )
     print("in brackets: the simulator's forecast")
+    for key in ("steady", "computing", "useful"):
+        print(f"{key:10}" + "  ".join(f"{name} {row[key]:.0%}" for name, row in found["mixes"].items()))
     for key in (
         "makespan_ratio", "turnaround_ratio", "utilisation_gain", "rigid_turnaround_half_mix", "forecast_error"
     ):  # fmt: skip

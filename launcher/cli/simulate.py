@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 GENERATORS = ("amdahl", "lublin")
 SHOWN_PROBLEMS = 5
+HEAD = (
+    "MAKESPAN", "TURNAROUND", "WAIT", "SLOWDOWN", "UTILISATION", "COMPUTING", "NODE-HOURS", "RIGID JOBS", "OF CENTRAL"
+)  # fmt: skip
 
 
 class _Share(click.ParamType):
@@ -39,7 +42,8 @@ class _Share(click.ParamType):
 @click.command(
     epilog="WORKLOAD is a file in the Standard Workload Format (also .gz), the output of 'sacct -P', or one of the "
     "generators amdahl and lublin. Jobs of a file that are made malleable get an Amdahl law with which the size that "
-    "they asked for lies between 80% and 50% parallel efficiency."
+    "they asked for lies between 80% and 50% parallel efficiency. UTILISATION are the nodes held, COMPUTING those that "
+    "computed."
 )
 @click.argument("workload")
 @click.option("--nodes", type=click.IntRange(1), help="Size of the machine.  [default: the workload's, else 128]")
@@ -47,7 +51,11 @@ class _Share(click.ParamType):
 @click.option("--policy", "policies", multiple=True, metavar="NAME", help="Compare these.  [default: queue]")
 @click.option("--policy-option", "pairs", multiple=True, metavar="KEY=VALUE", help="An option of every policy.")
 @click.option(
-    "--scheduler", type=click.Choice(["easy", "backfill", "conservative", "fcfs"]), default="easy", show_default=True
+    "--scheduler",
+    type=click.Choice(["easy", "backfill", "conservative", "fcfs", "slurm"]),
+    default="easy",
+    show_default=True,
+    help="slurm: reservations node by node, as Slurm's backfill makes them; slower.",
 )
 @click.option("--central/--no-central", default=True, help="Add a scheduler that resizes by itself, as a reference.")
 @click.option("--seeds", type=click.IntRange(1), default=10, show_default=True, help="How many draws; 2 for intervals.")
@@ -202,8 +210,7 @@ def _show_problems(workload: Workload) -> None:
 
 
 def _show(results: list[Result]) -> None:
-    head = ["", "MAKESPAN", "TURNAROUND", "WAIT", "SLOWDOWN", "UTILISATION", "NODE-HOURS", "RIGID JOBS", "OF CENTRAL"]
-    rows = [tuple(head)]
+    rows = [("", *HEAD)]
     for each in results:
         value = each.values
         rows.append(
@@ -214,12 +221,13 @@ def _show(results: list[Result]) -> None:
                 format_time(value["wait"].mean),
                 f"{value['slowdown'].mean:.1f}",
                 _percent(value["utilisation"]),
+                _percent(value["computing"]),
                 _ratio(each.ratios["node_hours"]),
                 _ratio(each.rigid_effect),
                 _percent(each.share_of_central),
             )
         )
-    print_table(rows, right="lrrrrrrrr")
+    print_table(rows, right="lrrrrrrrrr")
     click.echo("in brackets, NODE-HOURS and RIGID JOBS (turnaround of jobs that stay rigid): times those of all rigid")
 
 

@@ -52,6 +52,7 @@ class Elastic:
         passed = self.simulation.now - self.stamp
         self.done += passed / self.job.seconds(self.allocation.nodes)
         self.outcome.node_seconds += passed * self.allocation.nodes
+        self.outcome.computing = self.outcome.node_seconds
         self.stamp = self.simulation.now
 
     def resize(self, nodes: int) -> None:

@@ -21,12 +21,13 @@ SHOWN = 100
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of one job. Times are seconds, ``node_seconds`` all that it held."""
+    """What became of one job. Times are seconds; it held ``node_seconds``, and was ``computing`` in some of them."""
 
     job: Job
     start: float = math.inf
     end: float = math.inf
     node_seconds: float = 0.0
+    computing: float = 0.0
     resizes: int = 0
     malleable: bool = False
 
@@ -198,7 +199,7 @@ class Rigid:
         simulation, outcome = self.simulation, self.outcome
         outcome.start = simulation.now
         outcome.end = simulation.now + outcome.job.runtime
-        outcome.node_seconds = outcome.job.runtime * allocation.nodes
+        outcome.node_seconds = outcome.computing = outcome.job.runtime * allocation.nodes
         simulation.at(outcome.end, lambda: simulation.give_back(allocation))
 
 

@@ -179,6 +179,7 @@ class Run:
         if self.computing:
             now = self.simulation.now
             self.done += (now - self.stamp) / self.job.seconds(self.nodes)
+            self.outcome.computing += (now - self.stamp) * self.nodes
             self.stamp = now
 
     def _drain(self, then: Callable[[], None]) -> None:
@@ -205,6 +206,7 @@ class Run:
         allocation.counted = now
 
     def _finish(self) -> None:
+        self._advance()
         self.done, self.computing, self.alive = 1.0, False, False
         self.outcome.end, self.outcome.resizes = self.simulation.now, self.resizes
         if self.successor is not None:

@@ -28,10 +28,15 @@ class Means:
 
 @dataclass(frozen=True)
 class Metrics:
-    """Results of one schedule. ``makespan`` is from the first submission to the last end."""
+    """Results of one schedule. ``makespan`` is from the first submission to the last end.
+
+    ``utilisation`` is the share of the machine that jobs held in it, ``computing`` the share that computed: the
+    rest of what is held are changes of size, and old and new allocation side by side.
+    """
 
     makespan: float
     utilisation: float
+    computing: float
     node_hours: float
     resizes: int
     all: Means
@@ -46,6 +51,7 @@ class Metrics:
             "wait": self.all.wait,
             "slowdown": self.all.slowdown,
             "utilisation": self.utilisation,
+            "computing": self.computing,
             "node_hours": self.node_hours,
             "throughput": self.all.jobs / self.makespan * 3600 if self.makespan else 0.0,
             "resizes": float(self.resizes),
@@ -68,10 +74,11 @@ def metrics(schedule: Schedule) -> Metrics:
         raise ValueError(f"job {unfinished} has not ended")
     first = min((each.job.submit for each in outcomes), default=0.0)
     makespan = max((each.end for each in outcomes), default=0.0) - first
-    held = sum(each.node_seconds for each in outcomes)
+    held, offered = sum(each.node_seconds for each in outcomes), schedule.nodes * makespan
     return Metrics(
         makespan,
-        held / (schedule.nodes * makespan) if makespan else 0.0,
+        held / offered if makespan else 0.0,
+        sum(each.computing for each in outcomes) / offered if makespan else 0.0,
         held / 3600,
         sum(each.resizes for each in outcomes),
         means(outcomes),

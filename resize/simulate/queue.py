@@ -41,14 +41,18 @@ class Request:
 
 
 class Allocation:
-    """Nodes that are held. ``end`` is when the time limit is reached."""
+    """Nodes that are held. ``end`` is when the time limit is reached.
 
-    __slots__ = ("counted", "end", "job", "nodes", "order", "owner", "run", "start", "submitted", "view")
+    ``where`` says which nodes, as bits, under a scheduler that tells one from another.
+    """
+
+    __slots__ = ("counted", "end", "job", "nodes", "order", "owner", "run", "start", "submitted", "view", "where")
 
     def __init__(self, request: Request, nodes: int, start: float) -> None:
         self.job, self.order, self.owner, self.run = request.job, request.order, request.owner, request.run
         self.nodes, self.start, self.end, self.submitted = nodes, start, start + request.limit, request.submitted
         self.counted = start
+        self.where = 0
         self.view: JobView | None = None
 
     def as_view(self) -> JobView:

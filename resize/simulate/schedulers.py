@@ -1,4 +1,4 @@
-"""Schedulers of rigid (and moldable) requests: first come first served, and three kinds of backfilling.
+"""Schedulers of rigid (and moldable) requests: first come first served, and four kinds of backfilling.
 
 ``fcfs``
     Nobody overtakes.
@@ -10,6 +10,8 @@
 ``conservative``
     Every job gets a reservation when it arrives, and never a later one. A. Mu'alem, D. Feitelson 2001,
     "Utilization, predictability, workloads, and user runtime estimates in scheduling the IBM SP2 with backfilling".
+``slurm``
+    As Slurm's own backfill, node by node; see the module `slurm`.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from collections.abc import Callable
 
 from ..profile import Profile
 from .queue import Machine, Request, WaitingQueue
+from .slurm import slurm
 
 Start = Callable[[Request, int], None]
 """Starts a request on so many nodes, and takes it out of the queue."""
@@ -93,4 +96,5 @@ SCHEDULERS: dict[str, Scheduler] = {
     "backfill": backfill,
     "easy": easy,
     "conservative": conservative,
+    "slurm": slurm,
 }

@@ -47,6 +47,7 @@ def test_growth_by_hand() -> None:
     assert found.end == pytest.approx(40 + 3 + 7 + 7920 / 6)
     look = 60 * 0.6180339887
     assert found.node_seconds == pytest.approx(2 * 43 + 6 * (found.end - look))
+    assert found.computing == pytest.approx(8000)
 
 
 def test_shrink_by_hand() -> None:
@@ -154,6 +155,7 @@ def test_every_job_is_done_once_whatever_the_policy(
     assert len(simulation.queue) == 0
     assert sorted(each.job.id for each in schedule.outcomes) == [job.id for job in jobs.jobs]
     for each in schedule.outcomes:
+        assert each.computing <= each.node_seconds + 1e-6
         assert each.job.submit <= each.start < each.end
         job = each.job
         fastest = min(job.seconds(size) for size in job.sizes) if job.malleable else job.runtime
@@ -195,7 +197,7 @@ def test_metrics_by_hand() -> None:
     """4 nodes: 1 on 4 for 10 s, then 2 on 2 for 5 s: makespan 15, 50 of 60 node-seconds; 2 waits 8 and takes 13."""
     found = metrics(simulate_rigid(Workload((rigid(1, 0, 4, 10), rigid(2, 2, 2, 5))), 4))
     assert found.makespan == 15
-    assert found.utilisation == pytest.approx(50 / 60)
+    assert found.utilisation == found.computing == pytest.approx(50 / 60)
     assert found.node_hours == pytest.approx(50 / 3600)
     assert (found.all.turnaround, found.all.wait) == (11.5, 4.0)
     assert found.all.slowdown == pytest.approx((1 + 1.3) / 2), "run times below 10 s count as 10 s"

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from dmr.resize.simulate.engine import Outcome, Schedule, Simulation, simulate_rigid
 from dmr.resize.simulate.queue import Machine, Request, WaitingQueue
 from dmr.resize.simulate.schedulers import SCHEDULERS, Start, conservative, easy
+from dmr.resize.simulate.slurm import pick, slurm
 from dmr.resize.simulate.workload import Job, Workload
 
 
@@ -38,6 +39,7 @@ FIVE = mix((0, 3, 100, 100), (1, 4, 50, 50), (2, 1, 40, 40), (3, 1, 200, 200), (
         ("easy", {1: 0, 2: 100, 3: 2, 4: 150, 5: 150}),
         # The same here: 4 and 5 were promised 150.
         ("conservative", {1: 0, 2: 100, 3: 2, 4: 150, 5: 150}),
+        ("slurm", {1: 0, 2: 100, 3: 2, 4: 150, 5: 150}),
     ],
 )
 def test_hand_computed(scheduler: str, expected: dict[int, float]) -> None:
@@ -52,6 +54,34 @@ def test_easy_lets_a_second_job_be_delayed_where_conservative_does_not() -> None
     jobs = mix((0, 2, 100, 100), (1, 3, 50, 50), (2, 4, 10, 10), (5, 1, 300, 300))
     assert starts(simulate_rigid(jobs, 4, "easy")) == {1: 0, 2: 100, 3: 305, 4: 5}
     assert starts(simulate_rigid(jobs, 4, "conservative")) == {1: 0, 2: 100, 3: 150, 4: 160}
+
+
+def test_slurm_reserves_nodes_by_name() -> None:
+    """Of 6 nodes, 1 holds 0 and 1 until 100, 2 holds node 2 for long. Head 3 needs 4: from 100, on 3 to 5 and on 0.
+
+    4 needs one node for long. Five are free then for the four of the head, so EASY lets it in at once; but each idle
+    node is one of those reserved, so Slurm has it wait for node 1.
+    """
+    jobs = mix((0, 2, 100, 100), (0, 1, 1000, 1000), (1, 4, 50, 50), (2, 1, 300, 300))
+    assert starts(simulate_rigid(jobs, 6, "easy")) == {1: 0, 2: 0, 3: 100, 4: 2}
+    assert starts(simulate_rigid(jobs, 6, "slurm")) == {1: 0, 2: 0, 3: 100, 4: 100}
+
+
+def test_slurm_takes_ends_within_half_a_minute_together() -> None:
+    """Of 5 nodes, 1 holds two until 100 and 2 one until 120. Head 3 needs 4, which are there at 100; Slurm says 120.
+
+    So it lets 4 in, which holds two nodes until 112, and the head waits for that.
+    """
+    jobs = mix((0, 2, 100, 100), (0, 1, 120, 120), (1, 4, 50, 50), (2, 2, 110, 110))
+    assert starts(simulate_rigid(jobs, 5, "easy")) == {1: 0, 2: 0, 3: 100, 4: 150}
+    assert starts(simulate_rigid(jobs, 5, "slurm")) == {1: 0, 2: 0, 3: 112, 4: 2}
+
+
+def test_nodes_are_picked_among_neighbours() -> None:
+    assert pick(0b0111_0011, 2) == 0b0000_0011, "the smallest row that is large enough"
+    assert pick(0b0111_0011, 3) == 0b0111_0000
+    assert pick(0b0111_0011, 4) == 0b0111_0001, "else the largest first"
+    assert pick(0b1, 1) == 0b1
 
 
 def test_early_ends_are_used() -> None:
@@ -108,6 +138,20 @@ def test_every_job_runs_once_on_nodes_of_its_own(scheduler: str, jobs: Workload)
         assert each.start >= each.job.submit
         assert each.end == each.start + each.job.runtime
     check_nodes(schedule.outcomes, 8)
+
+
+@settings(max_examples=80, deadline=None)
+@given(workloads)
+def test_slurm_gives_no_node_to_two_jobs(jobs: Workload) -> None:
+    def watched(now: float, machine: Machine, queue: WaitingQueue, start: Start) -> None:
+        slurm(now, machine, queue, start)
+        held = [each.where for each in machine.held.values()]
+        assert [where.bit_count() for where in held] == [each.nodes for each in machine.held.values()]
+        assert sum(held) < 1 << 8 and sum(where.bit_count() for where in held) == sum(held).bit_count()
+        head = queue.head()
+        assert head is None or head.nodes > machine.free
+
+    Simulation(jobs, 8, watched).run()
 
 
 @settings(max_examples=80, deadline=None)

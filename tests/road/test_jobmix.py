@@ -15,6 +15,7 @@ import pytest
 
 from dmr.launcher.cluster import PrivateCluster
 from dmr.launcher.cluster.tools import missing
+from dmr.launcher.run.history import GenerationRecord, History
 from dmr.resize.simulate.metrics import metrics
 from dmr.resize.simulate.workload import Job, Workload, make_malleable
 
@@ -27,13 +28,20 @@ JOBS = ((0.0, 12, 6.0), (1.0, 6, 5.0), (2.0, 10, 4.0), (3.0, 14, 3.0))
 
 
 @pytest.fixture(scope="module")
-def jobmix() -> ModuleType:
+def jobmix() -> Iterator[ModuleType]:
     spec = importlib.util.spec_from_file_location("jobmix", SCRIPT)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules["jobmix"] = module  # its dataclasses look themselves up
+    sys.path.insert(0, str(SCRIPT.parent))
     spec.loader.exec_module(module)
-    return module
+    yield module
+    sys.path.remove(str(SCRIPT.parent))
+
+
+@pytest.fixture
+def forecasts(jobmix: ModuleType) -> ModuleType:
+    return importlib.import_module("jobmix_forecast")
 
 
 def options(jobmix: ModuleType, *words: str) -> argparse.Namespace:
@@ -75,7 +83,10 @@ def test_mixes_of_real_runs(jobmix: ModuleType, small_cluster: PrivateCluster, t
     assert len(set(sizes)) > 1 and set(sizes) <= set(range(2, NODES + 1))
     found = jobmix.summary({**mixes, "half": mixes["malleable"]}, given)
     json.dumps(found)
-    assert {"makespan_ratio", "turnaround_ratio", "rigid_turnaround_half_mix", "forecast_error"} <= set(found)
+    assert {"makespan_ratio", "turnaround_ratio", "rigid_turnaround_half_mix"} <= set(found)
+    assert {"forecast_error", "utilisation_gain", "central"} <= set(found)
+    for row in found["mixes"].values():
+        assert 0 < row["useful"] <= row["computing"] <= 1
 
 
 def test_jobs_are_drawn_as_they_run(jobmix: ModuleType) -> None:
@@ -88,24 +99,46 @@ def test_jobs_are_drawn_as_they_run(jobmix: ModuleType) -> None:
         assert work * (1 - job.parallel + job.parallel / job.nodes) == pytest.approx(job.runtime)
 
 
-def test_start_and_end_are_the_same_at_each_size_in_the_forecast(jobmix: ModuleType) -> None:
+def test_start_and_end_are_the_same_at_each_size_in_the_forecast(jobmix: ModuleType, forecasts: ModuleType) -> None:
     given = options(jobmix, "--jobs", "10", "--work", "300")
     before = jobmix.drawn(given)
-    after = jobmix.with_startup(before, 4.0)
+    after = forecasts.with_overhead(before, 4.0)
     for job, longer in zip(before.jobs, after.jobs, strict=True):
         for nodes in (1, job.nodes, NODES):
             assert longer.seconds(nodes) == pytest.approx(job.seconds(nodes) + 4.0)
 
 
-def test_the_forecast_of_a_mix_is_a_schedule_of_all_its_jobs(jobmix: ModuleType) -> None:
+def test_the_forecast_of_a_mix_is_a_schedule_of_all_its_jobs(jobmix: ModuleType, forecasts: ModuleType) -> None:
     given = options(jobmix, "--jobs", "10", "--work", "300")
-    costs = jobmix.Costs(2.0, 0.2, 2.0, 0.2)
+    costs = forecasts.Costs(2.0, 0.3, 0.2, 2.0, 0.2)
     found = {
         share: metrics(jobmix.forecast(make_malleable(jobmix.drawn(given), share, NODES, 1), costs, given))
         for share in (0.0, 1.0)
     }
     assert found[0.0].all.jobs == found[1.0].all.jobs == 10
     assert found[0.0].resizes == 0
+
+
+def test_what_a_mix_measured(jobmix: ModuleType, forecasts: ModuleType) -> None:
+    """4 nodes from 12 on, first step at 13, twenty steps of 0.5 s; 8 nodes from 26 on; its result at 40."""
+    steps = {"first_step": 0, "step": 20, "seconds_per_step": 0.5}
+    first = GenerationRecord(1, "a", 4, 12.0, end=24.0, launch=1.0, save=0.5, **steps)
+    steps = {"first_step": 20, "step": 40, "seconds_per_step": 0.25}
+    second = GenerationRecord(2, "b", 8, 26.0, end=41.0, launch=2.0, load=0.25, **steps)
+    histories = {1: History(generations=(first, second))}
+    mix = jobmix.Mix(Workload((Job(1, 0.0, 8, 10.0, 60.0),)), {1: 9.0}, {1: 10.0}, {1: 40.0}, histories=histories)
+    assert mix.overhead() == {1: 4.0}
+    assert forecasts.measured(histories, mix.started, mix.ended) == forecasts.Costs(3.0, 1.0, 0.5, 4.0, 0.25)
+    assert mix.computing(8) == pytest.approx((4 * 10 + 8 * 5) / (8 * 31))
+    assert mix.useful(8) == pytest.approx(10 / (8 * 31)), "work of no parallel part takes as long on one node"
+
+
+def test_steady_is_while_jobs_keep_coming(jobmix: ModuleType) -> None:
+    submitted = {job: 10.0 * job for job in range(6)}
+    mix = jobmix.Mix(Workload(()), submitted, ended={5: 90.0})
+    mix.held = [(10.0 * n, 4 if 1 <= n <= 4 else 0) for n in range(10)]
+    assert mix.steady(4) == 1.0
+    assert mix.utilisation(4) == pytest.approx(40 / 90)
 
 
 def test_utilisation_is_over_the_time_of_the_mix(jobmix: ModuleType) -> None:
