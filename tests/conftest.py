@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 
@@ -30,7 +31,12 @@ def _needs_cluster(item: pytest.Item) -> bool:
 
 @pytest.fixture(scope="session", autouse=True)
 def surroundings(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Tests leave nothing in the home (neither what runs taught nor where runs are), and ranks write whole lines."""
+    """Tests leave nothing in the home (neither what runs taught nor where runs are), and ranks write whole lines.
+
+    Ctrl-C reaches what they start, in the background of a script too, where shells have it ignored.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.pop("PYTHONUNBUFFERED", None)
     folder = tmp_path_factory.mktemp("user")
     os.environ["XDG_DATA_HOME"], os.environ["XDG_STATE_HOME"] = str(folder / "data"), str(folder / "state")

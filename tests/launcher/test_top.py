@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -113,6 +114,8 @@ def on_terminal(argv: list[str], bench: Any, seconds: float) -> str:
                 shown += os.read(terminal, 65536)
         except OSError:
             break
+    else:
+        os.kill(pid, signal.SIGKILL)
     _, status = os.waitpid(pid, 0)
     assert os.waitstatus_to_exitcode(status) == 0
     return shown.decode(errors="replace")
