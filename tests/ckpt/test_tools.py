@@ -78,6 +78,18 @@ def test_open_maps_names_to_arrays(path: Path) -> None:
             file["w"]
 
 
+@pytest.mark.parametrize("locking", [True, False])
+def test_a_file_that_this_process_has_open_otherwise_can_be_read(path: Path, locking: bool) -> None:
+    """HDF5 refuses to open a file twice with different settings for locks, which is no damage."""
+    import h5py
+
+    with h5py.File(path, "r", locking=locking) as other, ckpt.open(path) as file:
+        assert (file.read("u") == other["arrays/u"][...]).all()
+        assert file.verify() == []
+    with ckpt.open(path) as file, h5py.File(path, "r", locking=locking) as other:
+        assert (file["u"] == other["arrays/u"][...]).all()
+
+
 bounds = [st.tuples(st.integers(0, n), st.integers(0, n)).map(sorted) for n in WHOLE.shape]
 
 
