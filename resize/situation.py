@@ -107,15 +107,17 @@ class Situation:
     def beside(self, nodes: int) -> int:
         """Return how many idle nodes a change to this size needs."""
         held = self.run.nodes
-        if nodes <= held:
-            return 0
-        if self.run.in_place or held + nodes > self.cluster.total:
-            return nodes - held
+        if not self._by_successor(nodes) or self.is_chain(nodes):
+            return max(0, nodes - held)
         return nodes
 
     def is_chain(self, nodes: int) -> bool:
         """Whether old and new can't stand side by side, so that the run has to leave before it grows."""
-        return not self.run.in_place and nodes > self.run.nodes and self.run.nodes + nodes > self.cluster.total
+        return self._by_successor(nodes) and self.run.nodes + nodes > self.cluster.total
+
+    def _by_successor(self, nodes: int) -> bool:
+        held = self.run.nodes
+        return not self.run.in_place and (nodes > held or (nodes < held and self.run.no_shrink))
 
     def wait(self, nodes: int) -> tuple[float, float]:
         """Return bounds on the seconds until this size can be had; the upper is inf where nothing is known.
@@ -124,8 +126,8 @@ class Situation:
         itself said if that is later; the upper one a quantile of the waits that were seen.
         """
         need = self.beside(nodes)
-        if need == 0:
-            return (0.0, 0.0)
+        if need == 0:  # but nodes that were left may go to others first
+            return (0.0, math.inf if self.is_chain(nodes) and self.outlook.waiting else 0.0)
         lower = self.outlook.wait_at_least(need)
         lower = max([lower, *(seconds for size, seconds in self.run.witnesses if size == nodes)])
         if lower == 0.0 and not self.outlook.waiting and not self.outlook.successors:

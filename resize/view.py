@@ -100,7 +100,8 @@ class RunView:
     successor that waits, ``end`` when the allocation's time limit is reached. ``expand_to`` and
     ``shrink_to`` are the sizes that the application set for its next suggestion. ``in_place`` says
     that growth takes only the additional nodes (local engine); otherwise the successor's whole
-    allocation has to stand beside the old one until it takes over.
+    allocation has to stand beside the old one until it takes over. ``no_shrink`` says that the job can't give nodes
+    back, so that a smaller size needs a successor, too.
 
     ``earlier`` are rates of earlier runs of the same program, trusted less than ``rates``; both are in
     order of time. ``resize_costs`` are the changes of size so far. ``witnesses`` are (nodes, seconds) until a job
@@ -149,6 +150,7 @@ class RunView:
     caveats: tuple[str, ...] = ()
     first_nodes: int | None = None
     phase_confidence: float | None = None
+    no_shrink: bool = False
 
 
 @dataclass(frozen=True)

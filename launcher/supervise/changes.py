@@ -179,6 +179,7 @@ class Changes:
         run = run_view(
             self.account.clock(), self.options, self.account.history, app, self.place.allocation,
             self.successors.current, since=self.since, in_place=self.place.in_place,
+            no_shrink=self.place.shrink_refused,
         )  # fmt: skip
         run = self.spotter.completed(run, self.account.history, app)
         try:
@@ -221,8 +222,8 @@ class Changes:
             return True
         if self.account.clock() < self.successors.refused_until:
             return False
-        if self._must_chain(app.nodes, nodes):
-            return self._leave_before(app, nodes, by, reason, "expand")
+        if self._must_chain(max(app.nodes, len(self.place.allocation.nodes)), nodes):
+            return self._leave_before(app, nodes, by, reason, "expand" if nodes > app.nodes else "shrink")
         return self.successors.submit(self.account.number, (nodes, nodes), by=by, reason=reason, limit=limit)
 
     def _must_chain(self, held: int, nodes: int) -> bool:

@@ -25,6 +25,7 @@ def run_view(
     *,
     since: float,
     in_place: bool,
+    no_shrink: bool = False,
 ) -> RunView:
     """Build the view of the run at one time.
 
@@ -38,6 +39,8 @@ def run_view(
         When the current size began.
     in_place
         Whether growth takes only the additional nodes.
+    no_shrink
+        Whether the job can't give nodes back (any more).
     """
     progress = application.progress
     assert progress is not None, "a view is built once the program has reported"
@@ -70,6 +73,7 @@ def run_view(
         expand_to=application.nodes + progress.expand_by if progress.expand_by else None,
         shrink_to=application.nodes - progress.shrink_by if progress.shrink_by else None,
         in_place=in_place,
+        no_shrink=no_shrink,
         resize_costs=tuple(
             CostSample(each.nodes, progress.state_bytes, each.save, each.launch, each.load)
             for each in history.generations

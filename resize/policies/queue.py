@@ -10,6 +10,8 @@ from ..policy import Glance, Proposal
 from ..situation import Rules, Situation
 from ..view import JobView
 
+LEAVES_FIRST = "the run would have to leave its nodes first, and others wait"
+
 
 @dataclass(frozen=True)
 class Queue:
@@ -56,6 +58,9 @@ class Queue:
             for other in (each for each in situation.sizes if each < run.nodes and each != size):
                 early = "lets no waiting job start" if other > size else f"job {job.job} starts with less given"
                 remarks[other] = early
+        if situation.is_chain(size):
+            remarks[size] = LEAVES_FIRST
+            return None
         saved, lost = self._saved(situation, job, size), self._lost(situation, job, size)
         if saved <= 0:
             remarks[size] = f"job {job.job} starts by itself before the change would be done"
@@ -76,7 +81,7 @@ class Queue:
         left = situation.seconds_left(situation.run.nodes)
         done = math.inf if left is None else situation.run.time + left.value
         change = situation.cost(size)
-        return situation.outlook.wait_without(job, done) - change.save - change.lost
+        return situation.outlook.wait_without(job, done) - situation.wait(size)[0] - change.save - change.lost
 
     def _lost(self, situation: Situation, job: JobView, size: int) -> float:
         """Return by how much this run ends later, seconds: it is slower until the job's limit, then grows again."""
@@ -129,10 +134,12 @@ class Queue:
             if need > outlook.unwanted(done):
                 return f"needs {need} idle nodes that nobody waits for, there are {outlook.unwanted(done)}"
             if situation.is_chain(size) and outlook.waiting:
-                return "the run would have to leave its nodes first, and others wait"
+                return LEAVES_FIRST
             preferred = self.rules.preferred
             if preferred is not None and size > max(preferred, situation.run.nodes) and outlook.now.head is not None:
                 return f"beyond the preferred {preferred} nodes while others wait"
+        elif situation.is_chain(size) and outlook.waiting:
+            return LEAVES_FIRST
         if row.gain is None or row.gain_error is None or row.cost is None:
             return "" if size > situation.run.nodes else "not known to be faster"
         if row.gain <= self.rules.margin * row.cost:

@@ -120,6 +120,27 @@ def test_grows_in_place_where_that_can_be_had() -> None:
     assert decide(run, a_cluster(run), QUEUE).nodes == 8
 
 
+def test_where_no_nodes_can_be_given_back_a_smaller_size_is_priced_as_a_successor() -> None:
+    fits = a_run(3, no_shrink=True)
+    found = Situation(fits, a_cluster(fits, waits("7", 6)), Rules())
+    assert (found.beside(2), found.is_chain(2), found.wait(2)[0]) == (2, False, 0.0)
+    assert decide(fits, a_cluster(fits, waits("7", 6)), QUEUE).nodes == 2
+    busy = JobView("2", "running", 5, end=9000.0)
+    found = Situation(fits, a_cluster(fits, busy), Rules())
+    assert (found.beside(2), found.wait(2)[0]) == (2, 8000.0), "its successor waits for the other job"
+
+
+def test_a_run_does_not_leave_all_its_nodes_to_become_smaller_while_others_wait() -> None:
+    run = a_run(6, no_shrink=True)
+    cluster = a_cluster(run, waits("7", 5))
+    found = Situation(run, cluster, Rules())
+    assert (found.beside(3), found.is_chain(3), found.wait(3)) == (0, True, (0.0, float("inf")))
+    decision = decide(run, cluster, QUEUE)
+    assert decision.action == "stay"
+    assert "leave its nodes first" in decision.table[2].reason
+    assert Situation(run, a_cluster(run), Rules()).wait(3) == (0.0, 0.0)
+
+
 def test_does_not_take_nodes_that_the_next_job_will_need() -> None:
     run = a_run(2)
     blocker = JobView("2", "running", 2, end=1500.0)
