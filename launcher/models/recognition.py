@@ -14,6 +14,8 @@ from .live import LiveSignals
 
 SILENCE = 45.0
 """Seconds without a sample after which nothing is told by what the nodes do."""
+STARTING = 4.0
+"""Seconds after the first step in which there is no sample yet of the phase that it begins with."""
 REMEMBERED = 600
 """Reports of the program that are remembered, for the step at which a phase began."""
 
@@ -79,7 +81,9 @@ class Recognition:
         if (after.phase, after.confirmed) == (said.phase, said.confirmed):
             return False
         self._names.append(after.phase)
-        self._starts.append(self._began if not self._starts else after.since or now)
+        since = after.since if after.since is not None else now
+        first = not self._starts and since - self._began < STARTING
+        self._starts.append(self._began if first else since)
         return True
 
     def state(self, now: float) -> Recognised | None:

@@ -95,7 +95,7 @@ class Recogniser:
         self._recent: deque[Mapping[str, float]] = deque(maxlen=CONFIRM)
         self._likeliest: str | None = None
         self._candidate: str | None = None
-        self._run, self._begun = 0, 0.0
+        self._run, self._begun, self._likely = 0, 0.0, 0.0
 
     def take(self, time: float, sample: Mapping[str, float], expected: str | None = None) -> Recognised:
         """Take a sample, and return the phase.
@@ -116,7 +116,7 @@ class Recogniser:
         self._weigh(known, expected)
         likeliest = max(self.phases, key=lambda phase: self._belief[phase])
         if likeliest != self._likeliest:
-            self._likeliest = likeliest
+            self._likeliest, self._likely = likeliest, time
             self._recent.clear()
         self._recent.append(known)
         self._settle(time, likeliest if self._is_like(likeliest) else None)
@@ -182,7 +182,7 @@ class Recogniser:
         if candidate is not None and candidate == now.phase and now.confirmed:
             self.now = replace(now, confidence=confidence)
         elif candidate is not None and self._run >= CONFIRM and confidence >= SURE:
-            self.now = Recognised(candidate, confidence, self._begun, True)
+            self.now = Recognised(candidate, confidence, self._likely, True)
         elif candidate is None and self._run >= DOUBT:
             self.now = Recognised(None, 0.0, self._begun, True)
         elif now.phase is not None and now.confirmed:

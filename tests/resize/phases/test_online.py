@@ -25,12 +25,14 @@ def looks(noise: float, kind: str = "gaussian", seed: int = 1, nodes: int = 4) -
     return looks_of(stretches_of(truth, nodes), truth.signals)
 
 
-def told(recogniser: Recogniser, signals: Signals) -> list[str | None]:
+def told(recogniser: Recogniser, signals: Signals, starts: list[float] | None = None) -> list[str | None]:
     """Return the phase that was acted on at each sample; None while it is not sure."""
-    found = []
+    found: list[str | None] = []
     for place, time in enumerate(signals.times):
         now = recogniser.take(float(time), {name: float(each[place]) for name, each in signals.values.items()})
         found.append(now.phase if now.sure else None)
+        if starts is not None and now.since is not None and now.since not in starts:
+            starts.append(now.since)
     return found
 
 
@@ -42,10 +44,13 @@ def told(recogniser: Recogniser, signals: Signals) -> list[str | None]:
 def test_a_change_is_known_within_so_many_samples(kind: str, noise: float, lag: int) -> None:
     known = looks(noise, kind)
     late: list[int] = []
+    off: list[float] = []
     wrong = samples = 0
     for seed in range(10):
         truth = series(np.random.default_rng(100 + seed), noise, kind=kind)
-        found = told(Recogniser(known, 4, FLOORS), truth.signals)
+        starts: list[float] = []
+        found = told(Recogniser(known, 4, FLOORS), truth.signals, starts)
+        off += [min(abs(each - place) for place in (0, *truth.boundaries)) for each in starts]
         bounds = [0, *truth.boundaries, len(found)]
         for name, before, a, b in zip(truth.names, ("", *truth.names), bounds, bounds[1:], strict=False):
             right = [place for place in range(a, b) if found[place] == name]
@@ -56,6 +61,7 @@ def test_a_change_is_known_within_so_many_samples(kind: str, noise: float, lag: 
     assert np.quantile(late, 0.95) <= lag
     assert CONFIRM <= np.median(late) <= CONFIRM + 2
     assert wrong / samples < 0.002
+    assert np.quantile(off, 0.9) <= 3, "when it began is known better than that it did"
 
 
 @pytest.mark.parametrize("kind", ["gaussian", "heavy", "uniform", "correlated", "spiky"])
