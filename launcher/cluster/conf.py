@@ -8,12 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .errors import ClusterError
+from .ports import LOOPBACK
 
 _REPEATED = frozenset({"nodename", "partitionname", "nodeset", "downnodes", "frontendname", "include"})
 """Keywords of which every line counts; of all others the last one replaces those before."""
 
-_MERGED = frozenset({"schedulerparameters", "slurmctldparameters", "slurmdparameters", "priorityflags"})
+_MERGED = frozenset(
+    {"schedulerparameters", "slurmctldparameters", "slurmdparameters", "priorityflags", "communicationparameters"}
+)
 """Keywords whose value is a list: what is given is added to what is there, entry by entry."""
+
+
+_BOUND = "NoCtldInAddrAny,NoInAddrAny"
 
 
 @dataclass(frozen=True)
@@ -64,7 +70,11 @@ class Spec:
 
 @dataclass(frozen=True)
 class Site:
-    """Where the cluster runs: its folder, ports, and facts of the machine. ``memory`` is in MB."""
+    """Where the cluster runs: its folder, ports, and facts of the machine. ``memory`` is in MB.
+
+    ``loopback`` is the loopback address that the machine's name stands for: Slurm binds to what the name stands for or
+    to all interfaces, and to nothing else. None where it stands for another address.
+    """
 
     name: str
     folder: Path
@@ -75,6 +85,12 @@ class Site:
     accounting_port: int | None
     memory: int
     version: tuple[int, int]
+    loopback: str | None = None
+
+    @property
+    def address(self) -> str:
+        """Where all daemons are reached."""
+        return self.loopback or LOOPBACK
 
 
 def slurm_conf(spec: Spec, site: Site) -> str:
@@ -82,7 +98,7 @@ def slurm_conf(spec: Spec, site: Site) -> str:
     folder = site.folder
     settings = {
         "ClusterName": site.name.lower(),
-        "SlurmctldHost": f"{site.hostname}(127.0.0.1)",
+        "SlurmctldHost": f"{site.hostname}({site.address})",
         "SlurmctldPort": str(site.controller_port),
         "SlurmUser": site.user,
         "SlurmdUser": site.user,
@@ -116,10 +132,12 @@ def slurm_conf(spec: Spec, site: Site) -> str:
         "SlurmdTimeout": "60",
         "KillWait": "10",
     }
+    if site.loopback is not None:
+        settings["CommunicationParameters"] = _BOUND
     if site.accounting_port is not None:
         settings |= {
             "AccountingStorageType": "accounting_storage/slurmdbd",
-            "AccountingStorageHost": "127.0.0.1",
+            "AccountingStorageHost": site.address,
             "AccountingStoragePort": str(site.accounting_port),
             # Not a password: for slurmdbd this names the munge socket to authenticate by.
             "AccountingStoragePass": f"{folder}/munge/socket",
@@ -129,7 +147,7 @@ def slurm_conf(spec: Spec, site: Site) -> str:
     lines = _override(settings, spec.config)
     last = site.first_node_port + spec.nodes - 1
     lines.append(
-        f"NodeName={_range('n', 1, spec.nodes)} NodeHostname={site.hostname} NodeAddr=127.0.0.1 "
+        f"NodeName={_range('n', 1, spec.nodes)} NodeHostname={site.hostname} NodeAddr={site.address} "
         f"Port={_range('', site.first_node_port, last)} CPUs={spec.cpus_per_node} RealMemory={site.memory} "
         "State=UNKNOWN"
     )
@@ -153,7 +171,7 @@ def slurmdbd_conf(site: Site) -> str:
             "AuthType=auth/munge",
             f"AuthInfo=socket={folder}/munge/socket",
             f"DbdHost={site.hostname}",
-            "DbdAddr=127.0.0.1",
+            f"DbdAddr={site.address}",
             f"DbdPort={site.accounting_port}",
             f"SlurmUser={site.user}",
             f"LogFile={folder}/log/slurmdbd.log",
@@ -163,6 +181,7 @@ def slurmdbd_conf(site: Site) -> str:
             "StorageHost=localhost",
             f"StorageUser={site.user}",
             "StorageLoc=slurm_acct_db",
+            *([f"CommunicationParameters={_BOUND}"] if site.loopback is not None else []),
             "",
         ]
     )

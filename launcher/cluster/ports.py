@@ -1,4 +1,4 @@
-"""Free TCP ports below the range that the kernel gives to outgoing connections."""
+"""Free TCP ports below the range that the kernel gives to outgoing connections, and where daemons listen on them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,27 @@ from collections.abc import Collection
 
 from .errors import ClusterError
 
+LOOPBACK = "127.0.0.1"
 _LOWEST, _HIGHEST = 10_000, 32_000
+
+
+def loopback_of_this_machine() -> str | None:
+    """Return the loopback address that this machine's name stands for, None where it stands for another one."""
+    try:
+        answer = socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)
+    except OSError:
+        return None
+    found = {str(each[4][0]) for each in answer}
+    return found.pop() if len(found) == 1 and all(each.startswith("127.") for each in found) else None
+
+
+def listens(port: int, address: str) -> bool:
+    """Whether somebody listens there."""
+    try:
+        socket.create_connection((address, port), timeout=1).close()
+    except OSError:
+        return False
+    return True
 
 
 def free_block(count: int, taken: Collection[int] = (), tries: int = 200) -> int:

@@ -114,7 +114,7 @@ class Startup:
         """Start one node's slurmd, and wait until Slurm has it."""
         self.daemon(node, daemons.slurmd(self.tools, self.folder, node), self._spool(node))
         port = self.state.first_node_port + self.spec.node_names.index(node)
-        self._until(lambda: _listens(port), (node,), limit, f"slurmd of {node} doesn't listen")
+        self._until(lambda: self._listens(port), (node,), limit, f"slurmd of {node} doesn't listen")
         self._await_nodes(limit, (node,))
 
     def daemon(
@@ -145,7 +145,11 @@ class Startup:
             accounting_port=self.state.accounting_port,
             memory=pages // 2**20,
             version=self.tools.version,
+            loopback=ports.loopback_of_this_machine(),
         )
+
+    def _listens(self, port: int) -> bool:
+        return ports.listens(port, ports.loopback_of_this_machine() or ports.LOOPBACK)
 
     def _write(self, site: Site) -> None:
         for name in ("munge", "state", "log", "spool", "tmp"):
@@ -164,7 +168,7 @@ class Startup:
 
     def _controller_answers(self) -> bool:
         # A port that nobody listens on is told at once; the client would try for seconds.
-        if not _listens(self.state.controller_port):
+        if not self._listens(self.state.controller_port):
             return False
         with contextlib.suppress(subprocess.TimeoutExpired):
             argv = [self.tools["scontrol"], "ping"]
@@ -201,14 +205,6 @@ def _pauses() -> Iterator[None]:
         yield
         time.sleep(pause)
         pause = min(pause * 1.5, 0.5)
-
-
-def _listens(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), timeout=1).close()
-    except OSError:
-        return False
-    return True
 
 
 def _user() -> str:

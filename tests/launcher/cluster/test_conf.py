@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dmr.launcher.cluster import ClusterError
-from dmr.launcher.cluster.conf import Site, Spec, cgroup_conf, slurm_conf
+from dmr.launcher.cluster.conf import Site, Spec, cgroup_conf, slurm_conf, slurmdbd_conf
 
 SITE = Site(
     name="Own",
@@ -35,6 +36,16 @@ def test_nodes_and_their_ports() -> None:
         "n[1-8] NodeHostname=host NodeAddr=127.0.0.1 Port=[11002-11009]"
     )
     assert values(Spec(nodes=1), "NodeName")[0].startswith("n1 NodeHostname=host NodeAddr=127.0.0.1 Port=11002 ")
+
+
+def test_all_daemons_are_bound_to_the_loopback_address_that_the_name_stands_for() -> None:
+    bound = slurm_conf(Spec(), replace(SITE, loopback="127.0.1.1")).splitlines()
+    assert "SlurmctldHost=host(127.0.1.1)" in bound
+    assert "CommunicationParameters=NoCtldInAddrAny,NoInAddrAny" in bound
+    assert any("NodeAddr=127.0.1.1 " in line for line in bound)
+    database = slurmdbd_conf(replace(SITE, loopback="127.0.1.1", accounting_port=11001))
+    assert "DbdAddr=127.0.1.1\n" in database and "NoInAddrAny" in database
+    assert values(Spec(), "CommunicationParameters") == []
 
 
 def test_a_given_line_replaces_the_own_one_whatever_its_case() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from dmr.launcher.cluster import ClusterError, PrivateCluster, places, processes
+from dmr.launcher.cluster import ClusterError, PrivateCluster, places, ports, processes
 from dmr.launcher.cluster import state as states
 from dmr.launcher.cluster.tools import missing
 
@@ -44,6 +44,17 @@ def marked(marker: str) -> list[int]:
 def test_every_node_runs_a_task(cluster: PrivateCluster) -> None:
     names = cluster.run(["srun", "-N8", "printenv", "SLURMD_NODENAME"]).stdout.split()
     assert sorted(names) == [f"n{number}" for number in range(1, 9)]
+
+
+def test_all_daemons_listen_on_the_loopback_alone_where_slurm_can(cluster: PrivateCluster) -> None:
+    loopback = ports.loopback_of_this_machine()
+    if loopback is None:
+        pytest.skip("this machine's name stands for an address of the network")
+    state = states.load(cluster.folder)
+    assert state is not None
+    own = [state.controller_port, *range(state.first_node_port, state.first_node_port + cluster.spec.nodes)]
+    assert all(ports.listens(port, loopback) for port in own)
+    assert not any(ports.listens(port, "127.9.9.9") for port in own), "bound to all interfaces"
 
 
 def test_exit_status_comes_back(cluster: PrivateCluster) -> None:
