@@ -106,8 +106,8 @@ def simulate(workload: str, as_json: bool, **given: Any) -> None:
         return
     load = first.load(nodes)
     click.echo(
-        f"{len(first.jobs)} jobs ({first.source}), {nodes} nodes, offered load {load:.2f}, {given['scheduler']}, "
-        f"{given['seeds']} seed{'s' if given['seeds'] > 1 else ''}"
+        f"{_count(len(first.jobs), 'job')} ({first.source}), {_count(nodes, 'node')}, offered load {load:.2f}, "
+        f"{given['scheduler']}, {_count(given['seeds'], 'seed')}"
     )
     _show_problems(first)
     _show(results)
@@ -134,7 +134,7 @@ def _workload(name: str, given: dict[str, Any]) -> tuple[Callable[[int], Workloa
     nodes = given["nodes"] or found.nodes or 128
     found = found.fitting(nodes)
     if not found.jobs:
-        fail(f"{name} has no job that ran and fits on {nodes} nodes")
+        fail(f"{name} has no job that ran and fits on {_count(nodes, 'node')}")
     if given["strict"] and any(each.what.startswith("asks for") for each in found.problems):
         fail(f"{name} has jobs that are larger than {nodes} nodes; leave --strict out to pass over them")
     found = found.scaled(load, nodes) if load else found
@@ -155,7 +155,7 @@ def _read(path: Path, given: dict[str, Any]) -> Workload:
         if "|" in top:
             return sacct.parse(lines, strict=given["strict"], source=path.name)
         trace = swf.parse(lines, strict=given["strict"])
-        return swf.to_workload(trace, given["processors_per_node"], path.name)
+        return swf.to_workload(trace, given["processors_per_node"], path.name, given["nodes"])
     except swf.TraceError as error:
         fail(f"{path}: {error}")
 
@@ -191,6 +191,10 @@ def _regimes(given: dict[str, Any]) -> list[Regime]:
     return regimes
 
 
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
 def _show_problems(workload: Workload) -> None:
     skipped = [each for each in workload.problems if each.skipped]
     corrected = len(workload.problems) - len(skipped)
@@ -199,7 +203,7 @@ def _show_problems(workload: Workload) -> None:
     counts: dict[str, int] = {}
     for each in workload.problems:
         counts[each.what] = counts.get(each.what, 0) + 1
-    click.echo(f"{len(skipped)} lines passed over, {corrected} corrected:")
+    click.echo(f"{_count(len(skipped), 'line')} passed over, {corrected} corrected:")
     kinds = sorted(counts.items(), key=lambda item: -item[1])
     for what, count in kinds[:SHOWN_PROBLEMS]:
         example = next(each for each in workload.problems if each.what == what)

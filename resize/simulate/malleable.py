@@ -56,6 +56,8 @@ class Launcher:
     def __post_init__(self) -> None:
         if self.start not in STARTS:
             raise ValueError(f"start is {self.start!r}; it can be {', '.join(STARTS)}")
+        if not self.interval > 0:
+            raise ValueError(f"interval is {self.interval:g} s; runs can't look at the queue all the time")
 
     def submit(self, simulation: Simulation, job: Job) -> None:
         """Submit a job: malleable under this launcher if it can be, else rigid."""

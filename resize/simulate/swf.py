@@ -7,7 +7,7 @@ top with ``Name: value`` the header.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from .workload import Job, Problem, Workload
@@ -126,7 +126,7 @@ def _record(text: str) -> Record | str:
     """Return the record of a line, or what is wrong with it."""
     words = text.split()
     if len(words) != len(FIELDS):
-        return f"{len(words)} fields instead of {len(FIELDS)}"
+        return f"{len(words)} field{'s' * (len(words) != 1)} instead of {len(FIELDS)}"
     values: list[float] = []
     for place, word in enumerate(words):
         try:
@@ -141,22 +141,24 @@ def _record(text: str) -> Record | str:
     return Record(*values)  # type: ignore[arg-type]
 
 
-def to_workload(trace: Trace, processors_per_node: int = 1, source: str = "") -> Workload:
+def to_workload(trace: Trace, processors_per_node: int = 1, source: str = "", nodes: int | None = None) -> Workload:
     """Return the jobs that ran.
 
     A job's size is what it asked for, else what it got; its limit what it asked for, else its run time.
     Records of jobs that never ran (cancelled before the start, no run time or size) are left out and counted,
     as are the parts of a checkpointed job (status 2 to 4) where its whole is there as well; so are records that are
-    larger than the machine. Corrected and counted: records out of order.
+    larger than the machine, which has ``nodes`` nodes if given, else as many as the header says. Corrected and
+    counted: records out of order, and numbers of jobs that were there before.
     """
-    machine = -(-trace.processors // processors_per_node)
+    machine = nodes or -(-trace.processors // processors_per_node)
     problems = list(trace.problems)
     jobs: list[Job] = []
     whole = {each.job for each in trace.records if each.status in (Status.COMPLETED, Status.FAILED, Status.CANCELLED)}
     last = float("-inf")
+    numbers: set[int] = set()
     for each, line in zip(trace.records, trace.lines or range(1, len(trace.records) + 1), strict=True):
         processors = each.requested if each.requested > 0 else each.allocated
-        nodes = -(-processors // processors_per_node)
+        size = -(-processors // processors_per_node)
         why = ""
         if each.run <= 0:
             why = "never ran" if each.run != 0 else "run time 0"
@@ -166,27 +168,23 @@ def to_workload(trace: Trace, processors_per_node: int = 1, source: str = "") ->
             why = "negative submit time"
         elif each.status in (2, 3, 4) and each.job in whole:
             why = "part of a job that is there as a whole"
-        elif machine and nodes > machine:
-            why = f"asks for {nodes} nodes of {machine}"
+        elif machine and size > machine:
+            why = f"asks for {size} nodes of {machine}"
         if why:
             problems.append(Problem(line, f"job {each.job}", why, True))
             continue
         if each.submit < last:
             problems.append(Problem(line, f"job {each.job}", "submitted before the job above it", False))
         last = max(last, each.submit)
+        if each.job in numbers:
+            problems.append(Problem(line, f"job {each.job}", "has the number of a job above it", False))
+        numbers.add(each.job)
         limit = each.requested_time if each.requested_time > 0 else each.run
-        jobs.append(Job(each.job, each.submit, nodes, each.run, max(limit, 1.0)))
+        jobs.append(Job(each.job, each.submit, size, each.run, max(limit, 1.0)))
     jobs.sort(key=lambda job: job.submit)
-    jobs = [_renumbered(job, number) for number, job in enumerate(jobs, 1)] if _repeated(jobs) else jobs
+    if len(numbers) < len(jobs):
+        jobs = [replace(job, id=number) for number, job in enumerate(jobs, 1)]
     return Workload(tuple(jobs), machine, source, trace.header, tuple(problems))
-
-
-def _repeated(jobs: list[Job]) -> bool:
-    return len({job.id for job in jobs}) < len(jobs)
-
-
-def _renumbered(job: Job, number: int) -> Job:
-    return Job(number, job.submit, job.nodes, job.runtime, job.limit)
 
 
 def write(records: Iterable[Record], header: dict[str, str] | None = None) -> str:

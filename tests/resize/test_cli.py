@@ -109,6 +109,8 @@ def test_a_picture(tmp_path: Path) -> None:
         (["amdahl", "--policy", "quee"], 2, "there is no policy 'quee'"),
         (["amdahl", "--policy-option", "dwell"], 2, "not KEY=VALUE"),
         (["amdahl", "--start", "huge"], 2, "least, preferred"),
+        (["amdahl", "--interval", "0"], 2, "interval is 0 s"),
+        (["amdahl", "--policy", "schedule"], 2, "not TIME=NODES"),
         (["amdahl", "--nodes", "0"], 2, "x>=1"),
     ],
 )

@@ -93,6 +93,14 @@ def test_disorder_parts_and_repeated_numbers() -> None:
     }
     twice = swf.to_workload(swf.parse([line(), line(submit=3)]))
     assert [job.id for job in twice.jobs] == [1, 2]
+    assert [(each.line, each.what) for each in twice.problems] == [(2, "has the number of a job above it")]
+
+
+def test_the_size_of_the_machine_may_be_said() -> None:
+    trace = swf.parse(["; MaxProcs: 4", line(allocated=9), line(job=2, allocated=3)])
+    assert [job.id for job in swf.to_workload(trace).jobs] == [2]
+    assert [job.id for job in swf.to_workload(trace, nodes=16).jobs] == [1, 2]
+    assert [job.id for job in swf.to_workload(trace, nodes=2).jobs] == []
 
 
 @given(
