@@ -13,10 +13,14 @@ import click
 from . import TIME, complete_run, fail
 
 if TYPE_CHECKING:
+    from ..run.requests import Requests
     from ..run.rundir import RunDir
 
-ANSWER = 15.0
-"""Seconds in which a live launcher takes up a request."""
+ANSWER = 60.0
+"""Seconds in which a live launcher takes up a request. It looks at none while it ends ranks and starts others, or waits
+for a scheduler that is slow."""
+LOOK = 1.0
+"""Seconds between two looks whether the launcher lives."""
 
 wait_option = click.option("--wait", is_flag=True, help="Return when it is done.")
 timeout_option = click.option("--timeout", type=TIME, default="1h", show_default=True, help="How long --wait waits.")
@@ -103,12 +107,7 @@ def _post(run: str, action: str, wait: bool, timeout: float, **fields: Any) -> d
     _must_be_alive(run_dir)
     requests = Requests(run_dir)
     name = requests.post(action, by=_user(), **fields)
-    until = time.monotonic() + ANSWER
-    while (answer := requests.answer_to(name)) is None:
-        if time.monotonic() > until:
-            requests.withdraw(name)
-            fail(f"the launcher of {run_dir.folder} does not answer; see 'dmr status {run_dir.folder}'")
-        time.sleep(0.05)
+    answer = _answer(run_dir, requests, name, max(ANSWER, timeout) if wait else ANSWER)
     until = time.monotonic() + timeout
     while wait and answer.get("state") == "accepted":
         if time.monotonic() > until:
@@ -122,14 +121,40 @@ def _post(run: str, action: str, wait: bool, timeout: float, **fields: Any) -> d
     return answer
 
 
+def _answer(run_dir: RunDir, requests: Requests, name: str, seconds: float) -> dict[str, Any]:
+    """Return the first answer to a request; fails when none comes in time, or when the launcher is gone."""
+    began = looked = time.monotonic()
+    while (answer := requests.answer_to(name)) is None:
+        now = time.monotonic()
+        if now - looked > LOOK:
+            looked = now
+            if (problem := _why_not_alive(run_dir)) and (answer := requests.answer_to(name)) is None:
+                requests.withdraw(name)
+                fail(problem)
+        if now - began > seconds:
+            requests.withdraw(name)
+            fail(
+                f"the launcher of {run_dir.folder} lives, but has not taken this up within {seconds:.0f} s; "
+                f"see 'dmr status {run_dir.folder}'"
+            )
+        time.sleep(0.05)
+    return answer
+
+
 def _must_be_alive(run_dir: RunDir) -> None:
+    if problem := _why_not_alive(run_dir):
+        fail(problem)
+
+
+def _why_not_alive(run_dir: RunDir) -> str:
     from ..run.status import read_status
 
     state = read_status(run_dir).state
     if state in ("finished", "failed", "stopped"):
-        fail(f"{run_dir.folder} is not running: it {'was' if state == 'stopped' else 'has'} {state}")
+        return f"{run_dir.folder} is not running: it {'was' if state == 'stopped' else 'has'} {state}"
     if state == "lost":
-        fail(f"the launcher of {run_dir.folder} is gone; continue the run with 'dmr resume {run_dir.folder}'")
+        return f"the launcher of {run_dir.folder} is gone; continue the run with 'dmr resume {run_dir.folder}'"
+    return ""
 
 
 def _user() -> str:

@@ -31,6 +31,13 @@ class UserRequest:
     by: str = ""
 
 
+SETTLED = 2.0
+"""A folder is listed for so long after its last change was first seen: it may change again within the resolution of its
+time."""
+LIST_EVERY = 10.0
+"""And so often, in seconds, whatever its time says."""
+
+
 def _changed(folder: Path) -> int:
     """Return when a folder changed; opened for that, since over NFS a mere stat may be a minute old."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -46,6 +53,7 @@ class Requests:
     def __init__(self, run: RunDir) -> None:
         self.folder = run.folder / "requests"
         self._seen: int | None = None
+        self._seen_at = self._listed = 0.0
         self._taken: set[str] = set()
 
     def post(self, action: str, *, nodes: int | None = None, now: bool = False, by: str = "") -> str:
@@ -79,16 +87,18 @@ class Requests:
 
     def take(self) -> list[UserRequest]:
         """Return the requests that are new since the last call, oldest first. Cheap while there are none."""
+        now = time.monotonic()
         try:
             changed = _changed(self.folder)
-            if changed == self._seen:
+            if changed != self._seen:
+                self._seen, self._seen_at = changed, now
+            elif now - self._seen_at > SETTLED and now - self._listed < LIST_EVERY:
                 return []
+            self._listed = now
             names = sorted(name for name in os.listdir(self.folder) if _NAME.fullmatch(name))
             names = [name for name in names if name not in self._taken]
         except OSError:
             return []
-        # A folder changed just now may change again within the resolution of its time.
-        self._seen = changed if time.time_ns() - changed > 2_000_000_000 and not names else None
         self._taken.update(names)
         return [request for name in names if (request := self._read(name)) is not None]
 
