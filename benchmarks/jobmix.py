@@ -173,6 +173,7 @@ class Bench:
         script.write_text(
             f"#!/bin/bash\n[ -e {start} ] || echo $EPOCHREALTIME >{start}\n"
             f"export JOBMIX_NODES_PER_RANK={given.nodes_per_rank} OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1\n"
+            f"export DMR_MODEL_DIR={shlex.quote(str(folder / 'model'))}\n"
             f"exec {shlex.join(argv)}\n"
         )
         asked = f"{sizes[0]}-{sizes[-1]}" if job.malleable else str(job.nodes)

@@ -5,23 +5,26 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from .view import Choice, Decision
 
 _UNBOUNDED = "inf"
+LONG = 20
+"""Of a table with more rows than this, rows in a row that have the same reason are shown as their first and last."""
 
 
 def explain(decision: Decision) -> str:
-    """Return a decision with its whole table as plain text."""
+    """Return a decision with its table as plain text."""
     head = f"{decision.action} ({decision.nodes} nodes): {decision.reason}"
     lines = [f"policy {decision.policy}: {head}" if decision.policy else head]
     if decision.table:
         now = decision.facts.get("time")
         origin = float(now) if isinstance(now, (int, float)) else None
         cells = [["", "nodes", "wait", "cost", "ends in", "node-h", "gain", "why"]]
-        cells += [_cells(row, origin) for row in decision.table]
+        cells += [_cells(row, origin) if row is not None else [" ", "…", *[""] * 6] for row in _shown(decision.table)]
         widths = [max(len(line[column]) for line in cells) for column in range(7)]
         lines += [
             "  ".join([line[0], *(line[c].rjust(widths[c]) for c in range(1, 7)), line[7]]).rstrip() for line in cells
@@ -31,6 +34,16 @@ def explain(decision: Decision) -> str:
         lines.append("; ".join(f"{key.replace('_', ' ')} {value:.6g}" for key, value in numbers.items()))
     lines += [f"{key.replace('_', ' ')}: {value}" for key, value in decision.facts.items() if isinstance(value, str)]
     return "\n".join(lines)
+
+
+def _shown(table: Sequence[Choice]) -> Iterator[Choice | None]:
+    """Yield the rows of a table that are worth a line, None for those between."""
+    for _, same in groupby(table, key=lambda row: (row.taken, row.reason)):
+        rows = list(same)
+        if len(table) <= LONG or len(rows) <= 3:
+            yield from rows
+        else:
+            yield from (rows[0], None, rows[-1])
 
 
 def _cells(row: Choice, origin: float | None) -> list[str]:

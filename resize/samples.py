@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from .view import Rate
@@ -62,6 +62,24 @@ def clean(rates: Iterable[Rate], earlier: Iterable[Rate] = (), phase: str | None
         floor = OWN_ERROR if nodes in own else EARLIER_ERROR
         samples.append(Sample(nodes, mean, math.hypot(floor, _standard_error(kept, mean)), steps, nodes not in own))
     return Cleaned(tuple(samples), warm_up, outliers)
+
+
+def scaled(own: Iterable[Rate], other: Iterable[Rate]) -> tuple[Rate, ...]:
+    """Return the measurements of another machine as fast as this one: by the median ratio at what both measured.
+
+    Nothing where they have no size of a phase in common: then how much faster the other is can't be told.
+    """
+    mine = {(each.phase, each.nodes): each.seconds_per_step for each in own}
+    others = tuple(other)
+    ratios = [
+        mine[each.phase, each.nodes] / each.seconds_per_step
+        for each in others
+        if each.seconds_per_step > 0 and (each.phase, each.nodes) in mine
+    ]
+    if not ratios:
+        return ()
+    ratio = median(ratios)
+    return tuple(replace(each, seconds_per_step=each.seconds_per_step * ratio) for each in others)
 
 
 def _by_size(rates: Iterable[Rate], phase: str | None) -> Mapping[int, list[tuple[float, int]]]:

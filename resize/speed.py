@@ -110,8 +110,11 @@ class Speed:
         if best is None:
             words += "; other sizes are assumed (optimistic, bounded by Amdahl's law)"
         else:
-            values = ", ".join(f"{key} {value:.3g}" for key, value in best.parameters().items())
-            words += f"; {best.family} {self.evidence[best.family]:.0%} likely ({values})"
+            law = max(self.evidence, key=lambda each: self.evidence[each])
+            words += f"; {law} {self.evidence[law]:.0%} likely"
+            if law in self.fits:
+                values = ", ".join(f"{key} {value:.3g}" for key, value in self.fits[law].parameters().items())
+                words += f" ({values})"
         if any(each.earlier for each in self.samples.values()):
             words += "; in part from earlier runs"
         if self.cleaned.warm_up or self.cleaned.outliers:

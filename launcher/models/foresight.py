@@ -17,7 +17,8 @@ from ...resize.phases.knowledge import Entry, Occurrence
 from ...resize.phases.looks import Look
 from ...resize.phases.online import SURE, Recognised
 from ...resize.phases.turns import repeated
-from ...resize.view import Ahead, RunView
+from ...resize.samples import scaled
+from ...resize.view import Ahead, Rate, RunView
 from ..run.history import History
 from ..run.options import RunOptions
 from ..run.rundir import RunDir
@@ -52,6 +53,7 @@ class Foresight:
         with contextlib.suppress(OSError):
             events = run.events()
         key = key_for(options.command, options.machine or machine_name(environ), events, options.input_class)
+        self._key = key
         book, damaged = (store or ModelStore.default()).read(key.program)
         found = book.nearest(key)
         self.entry: Entry | None = None
@@ -126,7 +128,18 @@ class Foresight:
         if view.phase is None and ahead:
             fields["phase"] = ahead[0].phase  # nobody declared it: as earlier runs were found to be
         if self.entry is not None:
-            fields["earlier"] = view.earlier or self.entry.rates()
+            fields["earlier"] = view.earlier or self._earlier(view)
             fields["waits"] = view.waits or tuple(each for run in self.entry.runs for each in run.waits)
             fields["resize_costs"] = view.resize_costs or tuple(each for run in self.entry.runs for each in run.costs)
         return dataclasses.replace(view, **fields)
+
+    def _earlier(self, view: RunView) -> tuple[Rate, ...]:
+        """Return the speeds that earlier runs measured, as far as they say something of this one's.
+
+        How long a step of another input takes says nothing; on another machine, only beside what was measured here.
+        """
+        assert self.entry is not None
+        if self.entry.key.input != self._key.input:
+            return ()
+        same = self.entry.key.machine == self._key.machine
+        return self.entry.rates() if same else scaled(view.rates, self.entry.rates())

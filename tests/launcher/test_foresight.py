@@ -15,7 +15,7 @@ from dmr.launcher.run.history import read_history
 from dmr.launcher.run.options import RunOptions
 from dmr.launcher.run.rundir import RunDir
 from dmr.resize.phases.knowledge import AtSize, Key, Occurrence, record_of
-from dmr.resize.view import RunView
+from dmr.resize.view import Rate, RunView
 
 sys.path.insert(0, str(Path(__file__).parent / "timeline"))
 
@@ -65,6 +65,22 @@ def test_another_input_or_machine_is_said(run: RunDir, store: ModelStore) -> Non
     assert "another machine (cluster)" in words and "another input (--size 9)" in words
     named = Foresight(run, replace(other, input_class="--size 9"), store=store, environ=ENVIRON)
     assert named.caveats == ()
+
+
+def test_steps_of_another_input_say_nothing_of_this_ones_speed(run: RunDir, store: ModelStore) -> None:
+    other = replace(OPTIONS, command=("python", "app.py", "--size", "10"))
+    found = Foresight(run, other, store=store, environ=ENVIRON).completed(VIEW, read_history(()))
+    assert found.earlier == () and found.waits == ((8, 60.0),)
+
+
+def test_another_machine_is_as_much_faster_as_it_was_at_a_size_of_both(run: RunDir, store: ModelStore) -> None:
+    foresight = Foresight(run, OPTIONS, store=store, environ={"SLURM_CLUSTER_NAME": "other"})
+    assert foresight.completed(VIEW, read_history(())).earlier == ()
+    view = replace(VIEW, rates=(Rate(4, 0.25, 20, "solve"), Rate(2, 9.0, 20, "solve")))
+    found = foresight.completed(view, read_history(())).earlier
+    assert {(each.phase, each.nodes, each.seconds_per_step) for each in found} == {
+        ("mesh", 4, 0.125), ("solve", 4, 0.25), ("solve", 8, 0.125)
+    }  # fmt: skip
 
 
 def test_an_unknown_program_has_no_foresight(run: RunDir, store: ModelStore) -> None:

@@ -252,6 +252,15 @@ def test_explained_in_plain_text() -> None:
     assert text.isascii() or "±" in text
 
 
+def test_long_tables_are_shown_in_short() -> None:
+    run = a_run(6, sizes=tuple(range(1, 65)))
+    found = decide(run, a_cluster(run, total=64), load_policy("schedule", {"at": "0=6", "dwell": 0}))
+    shown = explain(found).splitlines()
+    assert len(found.table) == 64
+    rows = [line.strip("* ").split()[0] for line in shown if line[:1] in "* " and "ends in" not in line]
+    assert rows == ["1", "…", "5", "6", "7", "…", "64"]
+
+
 class Greedy:
     """A user's own policy: no rules, no name."""
 
