@@ -17,6 +17,9 @@ extra_memory_mib      most memory of a rank beyond the state, in a save and a lo
 async_stall_vs_memcpy what the program waits in an asynchronous save ÷ a copy of its state in memory
 small_1000_arrays_s   1000 arrays of 16 KiB on all ranks: seconds to save
 scattered_…           2-D blocks, block-cyclic, index lists: time over that of contiguous rows, save and load
+compressed_…          with --only compressed: time over that of the same array uncompressed, save and load, and how
+                      many times smaller the file is (…_ratio); random floats, a smooth field, one with little in it,
+                      small integers
 
 Examples: ``checkpoint.py --ranks 4 --mib 1024 --dir /tmp --json -``
 """
@@ -101,6 +104,12 @@ def ratios(times: dict[str, float], ranks: int) -> dict[str, float]:
     for name in ("blocks", "cyclic", "indices"):
         over(f"scattered_save_{name}", f"save {name}", "save rows")
         over(f"scattered_load_{name}", f"load {name}", "load rows")
+    for name, each in times.items():
+        if name.startswith("ratio compressed "):
+            _, _, kind, codec = name.split()
+            over(f"compressed_save_{kind}_{codec}", f"save compressed {kind} {codec}", f"save compressed {kind} none")
+            over(f"compressed_load_{kind}_{codec}", f"load compressed {kind} {codec}", f"load compressed {kind} none")
+            found[f"compressed_ratio_{kind}_{codec}"] = round(each, 2)
     if "small arrays" in times:
         found["small_1000_arrays_s"] = round(times["small arrays"], 3)
     if "extra memory" in times:
@@ -133,7 +142,7 @@ def main(
         "ranks": ranks,
         "mib": mib,
         "rounds": rounds,
-        "seconds": {name: round(each, 4) for name, each in medians.items()},
+        "seconds": {name: round(each, 4) for name, each in medians.items() if not name.startswith("ratio ")},
         "spread": {name: [round(min(each), 4), round(max(each), 4)] for name, each in measured.items()},
         **ratios(medians, ranks),
     }
@@ -145,6 +154,8 @@ def main(
         click.echo(text)
         return
     for name, each in medians.items():
+        if name.startswith("ratio "):
+            continue
         speed = f"{mib / 1024 / each:6.2f} GiB/s" if name.startswith(("save ", "load ")) and each else ""
         click.echo(f"{name:28} {each:9.4f}   {speed}")
     for name, each in ratios(medians, ranks).items():

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from checkpoint_compressed import compressed
 from mpi4py import MPI
 
 from dmr.ckpt import ArrayItem, Block, BlockCyclic, Indices, Store
@@ -297,6 +298,10 @@ def main() -> None:
             todo[name] = resized(bench, settings["mib"], writers, readers)
     if not only or any(each in "scattered" for each in only):
         todo.update(scattered(bench, settings["mib"]))
+    smaller: dict[str, list[float]] = {}
+    if "compressed" in only:
+        packed, smaller = compressed(bench.fresh, settings["mib"])
+        todo.update(packed)
     todo["small arrays"] = small(bench)
     if only:
         todo = {
@@ -321,6 +326,7 @@ def main() -> None:
                 bench.store("later").wait()
             if number >= 0:
                 times[name].append(seconds)
+    times.update(smaller)
     state = bench.local.nbytes
     if not only:
         beyond = [

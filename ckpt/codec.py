@@ -127,7 +127,7 @@ def _zstandard() -> Any:
     except ImportError as error:
         raise Unsupported(
             f"the compression zstd needs the package zstandard, which can't be imported ({error}): "
-            "pip install 'dmr-malleable[compress]'"
+            "pip install zstandard"
         ) from None
     return zstandard
 

@@ -19,7 +19,7 @@ from .codec import FILTERS
 from .errors import CheckpointError
 from .manifest import ArrayEntry
 
-_LOOKED_UP = 4096
+_LOOKED_UP = 1024
 """HDF5 before 1.12.3 looks for each chunk from the first one on."""
 
 

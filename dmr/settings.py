@@ -33,8 +33,8 @@ class Settings:
 
     ``every_steps`` are steps of the whole run, ``rule`` says when by time; with neither, checkpoints are made only when
     the launcher asks. ``background``: the program goes on while they are written. ``fast_dir`` is a folder of the node
-    that they go to first, ``compress`` what they are compressed with. ``interval`` is the time between two agreements in
-    seconds.
+    that they go to first, ``compress`` what they are compressed with. ``interval`` is the time between two agreements
+    in seconds.
     """
 
     every_steps: int | None = None

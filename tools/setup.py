@@ -27,6 +27,8 @@ VENV_MODULE = ("python3-venv",)
 BROWSER = ("chromium", "chromium-driver", "fonts-liberation")
 LAMMPS = ("lammps",)
 FROM_DEBIAN = ("h5py", "mpi4py", "numpy")
+# Asks for h5py, which pip does not find under the name that Debian 12 gives to its own.
+ON_H5PY = ("hdf5plugin",)
 
 
 class SetupError(Exception):
@@ -207,6 +209,10 @@ def _install(venv: Path, from_debian: bool, options: argparse.Namespace) -> None
         constraints = venv / "constraints.txt"
         constraints.write_text("".join(f"{name}=={version}\n" for name, version in _debian_versions().items()))
         pip += ["-c", str(constraints)]
+        on_h5py = [each for each in wanted if _name(each) in ON_H5PY]
+        wanted = [each for each in wanted if each not in on_h5py]
+        if on_h5py:
+            _run([*pip, "--only-binary", ":all:", "--no-deps", *on_h5py], "installing wheels from PyPI")
     elif options.mpi != "none":
         wanted = [options.mpi, "mpi4py>=4.0", *wanted]
     _run([*pip, "--only-binary", ":all:", *wanted], "installing wheels from PyPI")

@@ -279,7 +279,7 @@ def test_the_structure_is_compared_with_the_manifest(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("column", "value"),
-    [(0, 1 << 40), (0, (1 << 64) - 1), (1, 0), (1, 4096), (1, 1 << 40), (1, (1 << 64) - 1), (2, 1), (2, 3), (2, 1 << 9)],
+    [(0, 1 << 40), (0, (1 << 64) - 1), (1, 0), (1, 4096), (1, 1 << 40), (1, (1 << 64) - 1), (2, 1), (2, 3), (2, 9)],
 )
 def test_places_that_lie_are_refused_before_anything_is_read(cube: Path, column: int, value: int) -> None:
     content = read_content(cube)
@@ -395,7 +395,7 @@ def test_what_there_is_and_what_not(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         with pytest.raises(Unsupported, match="there is no compression"):
             parse(wrong)
     monkeypatch.setitem(sys.modules, "zstandard", None)
-    with pytest.raises(Unsupported, match=r"pip install 'dmr-malleable\[compress\]'; or use zlib"):
+    with pytest.raises(Unsupported, match="pip install zstandard; or use zlib"):
         Store(tmp_path, compress="zstd")
 
 

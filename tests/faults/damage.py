@@ -11,15 +11,16 @@ from typing import Any
 import common
 
 from dmr.ckpt import Store, h5file
+from dmr.ckpt.chunks import stored_ranges
 
 
-def flips(folder: Path, count: int, dice: random.Random) -> dict[str, Any]:
+def flips(folder: Path, count: int, dice: random.Random, compress: str | None = None) -> dict[str, Any]:
     """Flip one bit anywhere in the newest file.
 
-    A flip in data, manifest, digests or seal has to be found. One elsewhere (HDF5's own structure, gaps between
-    datasets) is either found or changes nothing: what is loaded is right in any case.
+    A flip in data, manifest, digests, places of pieces or seal has to be found. One elsewhere (HDF5's own structure,
+    gaps between datasets) is either found or changes nothing: what is loaded is right in any case.
     """
-    newest, guarded = _two(folder)
+    newest, guarded = _two(folder, compress)
     clean = newest.read_bytes()
     # What no digest guards: superblock, object headers, the group's index, gaps.
     ends = [0, *(end for _, end in sorted(guarded))]
@@ -42,9 +43,9 @@ def flips(folder: Path, count: int, dice: random.Random) -> dict[str, Any]:
     return {"flips": count, "in_data_or_manifest": hits, "found": found, "missed": 0}
 
 
-def truncations(folder: Path, count: int, dice: random.Random) -> dict[str, Any]:
+def truncations(folder: Path, count: int, dice: random.Random, compress: str | None = None) -> dict[str, Any]:
     """Cut the newest file at any length."""
-    newest, _ = _two(folder)
+    newest, _ = _two(folder, compress)
     clean = newest.read_bytes()
     for _ in range(count):
         newest.write_bytes(clean)
@@ -54,20 +55,20 @@ def truncations(folder: Path, count: int, dice: random.Random) -> dict[str, Any]
     return {"truncations": count, "found": count, "missed": 0}
 
 
-def _two(folder: Path) -> tuple[Path, list[tuple[int, int]]]:
+def _two(folder: Path, compress: str | None) -> tuple[Path, list[tuple[int, int]]]:
     """Save steps 1 and 2; return the newer file and the ranges of bytes that digests and seal guard."""
     import h5py
 
     logging.getLogger("dmr.ckpt").setLevel(logging.ERROR)
     common.small_pieces()
-    with Store(folder) as store:
+    with Store(folder, compress=compress) as store:
         store.save(1, common.state(1))
         newest = store.save(2, common.state(2)).path
-    guarded = [
-        (each.offset, each.offset + each.bytes) for each in h5file.read_content(newest).manifest.arrays if each.bytes
-    ]
+    content = h5file.read_content(newest)
+    assert len(content.chunks) > 20 or compress is None
+    guarded = stored_ranges(content.manifest, content.chunks)
     with h5py.File(newest, "r") as file:
-        for name in ("manifest", "digests", "seal"):
+        for name in ("manifest", "digests", "seal", *(["chunks"] if compress else [])):
             data = file[name]
             begin = data.id.get_offset()
             guarded.append((begin, begin + data.size * data.dtype.itemsize))

@@ -113,7 +113,7 @@ def ranks(folder: Path, count: int, dice: random.Random, *, levels: bool = False
     return {"kills": count, "commits": commits, "slowest_end_seconds": slowest, "on_the_node_alone": alone}
 
 
-def every_point(folder: Path, *, levels: bool = False) -> dict[str, Any]:
+def every_point(folder: Path, *, levels: bool = False, compress: str | None = None) -> dict[str, Any]:
     """Kill a save at each of its calls to the system that open, write, sync, rename or remove, one after the other.
 
     In two levels, the calls are those of the copy to the shared folder, too.
@@ -132,7 +132,7 @@ def every_point(folder: Path, *, levels: bool = False) -> dict[str, Any]:
         if child == 0:
             try:
                 _die_at(names, points)
-                store = Store(target, fast_dir=node)
+                store = Store(target, fast_dir=node, compress=compress)
                 store.save(3, common.state(3))
                 store.wait()
             finally:

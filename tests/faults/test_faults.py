@@ -45,6 +45,11 @@ def test_killed_at_every_point() -> None:
     assert counts["before"] > counts["after"] > 0
 
 
+def test_killed_at_every_point_of_a_compressed_save() -> None:
+    counts = run("every_point_compressed")
+    assert counts["before"] > counts["after"] > 0
+
+
 def test_killed_in_two_levels() -> None:
     counts = run("kills_levels")
     assert counts["kills"] >= 60 and counts["on_the_node_alone"] > 0
@@ -60,7 +65,7 @@ def test_killed_at_every_point_of_two_levels() -> None:
     assert counts["before"] > 0 and counts["on_the_node_alone"] > 10
 
 
-@pytest.mark.parametrize("scenario", ["flips", "truncations"])
+@pytest.mark.parametrize("scenario", ["flips", "truncations", "flips_compressed", "truncations_compressed"])
 def test_all_damage_is_found(scenario: str) -> None:
     assert run(scenario)["missed"] == 0
 

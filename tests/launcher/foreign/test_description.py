@@ -121,6 +121,7 @@ def test_sizes(tmp_path: Path) -> None:
         (["--app", "lammps", "--keep", "3"], "--keep does nothing here"),
         (["--app", "lammps", "--background"], "--background does nothing with --app"),
         (["--app", "lammps", "--fast-dir", "/tmp"], "--fast-dir does nothing with --app"),
+        (["--app", "lammps", "--compress", "zlib"], "--compress does nothing with --app"),
         (["--app", "lammps", "--checkpoint-every", "auto"], "--checkpoint-every auto does nothing with --app"),
         (["--app", "lammps", "--checkpoint-every", "5m"], "--checkpoint-every does nothing here: LAMMPS writes at its"),
     ],
