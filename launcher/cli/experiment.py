@@ -28,8 +28,8 @@ def experiment(ctx: click.Context, command: tuple[str, ...], **given: Any) -> No
     """Measure how COMMAND scales: a few steps at each size, phase by phase, in one malleable run.
 
     It ends when the speeds are known well enough at all sizes, or the node-hours are used up. What it finds goes into
-    the model of the program (dmr model show), which the policy phases asks by. In a Slurm job it begins with the nodes
-    of the job and gives them back step by step.
+    the model of the program (dmr model show), which the policy phases asks by. A Slurm job keeps its nodes meanwhile:
+    the run goes on any part of them, and all of them count. The program's own output goes to stderr.
 
     \b
     Examples:
@@ -37,7 +37,8 @@ def experiment(ctx: click.Context, command: tuple[str, ...], **given: Any) -> No
       dmr experiment --nodes 1,2,4 --local-nodes 4 --steps 5 -- ./solver
     """
     from ...resize.sizes import SizesError, parse_sizes
-    from ..models.experiment import Design, Experiment, in_slurm, launcher_argv
+    from ..models.experiment import Design, Experiment, job_nodes, launcher_argv
+    from ..run.history import read_history
     from ..run.rundir import RunDir
     from ..supervise.begin import RUNS, free_folder
 
@@ -49,8 +50,14 @@ def experiment(ctx: click.Context, command: tuple[str, ...], **given: Any) -> No
         fail("--nodes: one size alone tells nothing of how the program scales", EXIT_USAGE)
     folder = (given["run_dir"] or free_folder(RUNS.absolute(), time.strftime("experiment-%m%d-%H%M%S"))).absolute()
     phases = tuple(each.strip() for each in given["phases"].split(",")) if given["phases"] else None
-    design = Design(sizes, given["steps"], given["within"], given["node_hours"], not in_slurm(), phases)
-    options = list(given["launch_options"])
+    held, options = job_nodes(), list(given["launch_options"])
+    if given["local_nodes"] is not None:
+        held = None
+    if held is not None:
+        options = ["--engine", "held", *options]
+        if sizes[-1] > held:
+            fail(f"--nodes: {sizes[-1]} nodes is more than the {held} of this job; submit a larger one", EXIT_USAGE)
+    design = Design(sizes, given["steps"], given["within"], given["node_hours"], held, phases)
     if given["local_nodes"] is not None:
         options += ["--local-nodes", str(given["local_nodes"])]
     run = RunDir(folder)
@@ -62,11 +69,11 @@ def experiment(ctx: click.Context, command: tuple[str, ...], **given: Any) -> No
     status, why = made.conduct()
     if not (folder / "run.json").exists():
         raise UserError("the run could not be started", status or 1)
-    _report(folder, why, given["as_json"])
+    _report(folder, why, made.node_hours(read_history(run.events(skip=("decided",)))), given["as_json"])
     ctx.exit(0 if made.meter.rates else status or 1)
 
 
-def _report(folder: Path, why: str, as_json: bool) -> None:
+def _report(folder: Path, why: str, hours: float, as_json: bool) -> None:
     from ...resize.speed import Speed
     from ..models.store import ModelError, ModelStore
     from ..timeline.analysis import analyse
@@ -88,7 +95,6 @@ def _report(folder: Path, why: str, as_json: bool) -> None:
                     {"phase": summary.phase, "nodes": size, "seconds_per_step": estimate.value, "low": estimate.low,
                      "high": estimate.high, "measured": size in speed.samples}
                 )  # fmt: skip
-    hours = sum(found.timeline.node_hours.values())
     right = {each.phase: None if each.right is None else each.right.nodes for each in found.summaries}
     if as_json:
         print_json({"run": str(folder), "ended": why, "node_hours": hours, "speeds": rows, "right_sizes": right})

@@ -68,7 +68,8 @@ class _Every(click.ParamType):
 @click.option("--policy-option", "policy_options", multiple=True, metavar="KEY=VALUE", help="An option of the policy.")
 @click.option("--dwell", type=TIME, help="How long a size is kept at least.  [default: the policy's]")
 @click.option("--query-interval", type=TIME, default="60", show_default=True, help="Between two looks at the queue.")
-@click.option("--engine", type=click.Choice(["auto", "slurm", "local"]), default="auto", show_default=True)
+@click.option("--engine", type=click.Choice(["auto", "slurm", "local", "held"]), default="auto", show_default=True,
+              help="held: within this job, on any part of its nodes, without the queue.")  # fmt: skip
 @click.option("--mpi", default="auto", show_default=True, metavar="NAME", help="srun-pmix, mpirun, mpiexec, a path.")
 @click.option("--local-nodes", type=click.IntRange(1), metavar="N", help="Nodes that this machine counts for.")
 @click.option("--app", metavar="FILE", help="A program that writes its own restart files: its TOML file, or a profile.")

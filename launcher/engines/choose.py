@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from .engine import Engine, EngineError
 
-CHOICES = ("auto", "slurm", "local")
+CHOICES = ("auto", "slurm", "local", "held")
 
 
 def find_engine(
@@ -24,7 +24,8 @@ def find_engine(
     Parameters
     ----------
     choice
-        ``slurm``, ``local``, or ``auto``: Slurm inside an allocation (SLURM_JOB_ID is set), else this machine.
+        ``slurm``, ``local``, ``held`` (any part of a Slurm job's nodes, all of which it keeps), or ``auto``: Slurm
+        inside an allocation (SLURM_JOB_ID is set), else this machine.
     local_nodes
         Nodes that this machine counts for, None for its cores.
     tasks_per_node
@@ -44,6 +45,10 @@ def find_engine(
     environ = os.environ if environ is None else environ
     if choice not in CHOICES:
         raise EngineError(f"unknown engine {choice!r}: choose one of {', '.join(CHOICES)}")
+    if choice == "held":
+        from ..slurm.within import HeldEngine
+
+        return HeldEngine(environ, mpi=mpi, tasks_per_node=tasks_per_node, relaunch=relaunch)
     if choice == "slurm" or (choice == "auto" and "SLURM_JOB_ID" in environ):
         from ..slurm.engine import SlurmEngine
 

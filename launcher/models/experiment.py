@@ -1,8 +1,9 @@
 """An incremental scaling experiment: one malleable run that is taken through the sizes, phase by phase.
 
 The run is started as any other, with the policy ``static``; this process watches its progress, asks for sizes as
-``dmr resize`` does, and stops it when enough is known or the node-hours are used up. In a Slurm job sizes are only
-given back, so it goes from the largest to smaller ones; on this machine's cores it goes where most is to be learnt.
+``dmr resize`` does, and stops it when enough is known or the node-hours are used up. A Slurm job keeps its nodes
+meanwhile, and the run goes on any part of them: so it can go where most is to be learnt, whatever the site allows, and
+never into another job that nobody would watch.
 """
 
 from __future__ import annotations
@@ -12,17 +13,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...resize.phases.experiment import Trial, is_known, next_trial
 from ...resize.view import Rate
-from ..run.history import History, read_history
+from ..run.history import FINAL, History, read_history
 from ..run.requests import Requests
 from ..run.rundir import Progress, RunDir
 
 POLL = 0.25
+STDERR = 2
 STOP_SECONDS = 120.0
 RESIZE_SECONDS = 300.0
 """A size that has not come in that time is given up."""
@@ -32,14 +34,15 @@ RESIZE_SECONDS = 300.0
 class Design:
     """What an experiment is to find out, and what it may cost.
 
-    ``phases`` are those that have to be measured before it ends, None for those that it comes across.
+    ``phases`` are those that have to be measured before it ends, None for those that it comes across. ``held`` are the
+    nodes of the job, which all count while it lasts; None for those that are used.
     """
 
     sizes: tuple[int, ...]
     steps: int = 10
     within: float = 0.1
     node_hours: float | None = None
-    can_grow: bool = True
+    held: int | None = None
     phases: tuple[str, ...] | None = None
 
 
@@ -101,7 +104,8 @@ class Experiment:
 
     def conduct(self) -> tuple[int, str]:
         """Run it to its end; returns the launcher's exit status and why it ended."""
-        process = subprocess.Popen(self._argv, stdin=subprocess.DEVNULL)
+        # The program's own output is beside what was found, which scripts read.
+        process = subprocess.Popen(self._argv, stdin=subprocess.DEVNULL, stdout=STDERR)
         why = "the program ended"
         stopping: float | None = None
         try:
@@ -131,22 +135,29 @@ class Experiment:
         if last is None or progress is None or progress.generation != last.number or progress.token != last.token:
             return None
         self.meter.take(progress, last.nodes)
-        if self.design.node_hours is not None and history.node_hours(time.time()) >= self.design.node_hours:
+        if self.design.node_hours is not None and self.node_hours(history) >= self.design.node_hours:
             return f"the {self.design.node_hours:g} node-hours are used up"
         if progress.state not in ("running", "saving") or self._is_changing(history):
             return None
         return self._decide(progress, last.nodes)
 
+    def node_hours(self, history: History) -> float:
+        """Return what was used: the nodes of a job all count, from the run's beginning on."""
+        now, held = time.time(), self.design.held
+        if held is None or not history.generations:
+            return history.node_hours(now)
+        last = history.generations[-1]
+        end = last.end if last.end is not None and last.why in FINAL else now
+        return max(history.node_hours(now), held * (end - history.generations[0].start) / 3600)
+
     def _decide(self, progress: Progress, nodes: int) -> str | None:
         design = self.design
-        sizes = [size for size in design.sizes if size not in self._refused and (design.can_grow or size <= nodes)]
         trial: Trial = next_trial(
-            self.meter.rates, progress.phase, sizes, nodes, within=design.within, steps=design.steps,
-            can_grow=design.can_grow,
-        )  # fmt: skip
+            self.meter.rates, progress.phase, self._reachable(), nodes, within=design.within, steps=design.steps
+        )
         if trial.action == "size":
             about = f" of {progress.phase}" if progress.phase else ""
-            self.say(f"to {trial.nodes} nodes{about}: {trial.reason}")
+            self.say(f"to {trial.nodes} node{'s' * (trial.nodes > 1)}{about}: {trial.reason}")
             Requests(self.run).post("resize", nodes=trial.nodes, by="experiment")
             self._asked = (trial.nodes, time.monotonic())
         elif trial.action == "done" and self._complete(progress.phase):
@@ -189,5 +200,9 @@ def launcher_argv(run_dir: Path, sizes: str, options: Sequence[str], command: Se
     ]  # fmt: skip
 
 
-def in_slurm() -> bool:
-    return "SLURM_JOB_ID" in os.environ
+def job_nodes(environ: Mapping[str, str] = os.environ) -> int | None:
+    """Return the number of nodes of the Slurm job around this process, None outside of one."""
+    if "SLURM_JOB_ID" not in environ:
+        return None
+    given = environ.get("SLURM_JOB_NUM_NODES") or environ.get("SLURM_NNODES") or ""
+    return int(given) if given.isdigit() else 1

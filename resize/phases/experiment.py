@@ -28,7 +28,6 @@ def next_trial(
     *,
     within: float = 0.1,
     steps: int = 10,
-    can_grow: bool = True,
 ) -> Trial:
     """Return what to do next in a phase.
 
@@ -46,8 +45,6 @@ def next_trial(
         Relative half-width of a 90 % interval that is narrow enough.
     steps
         Steps that make a measurement.
-    can_grow
-        Whether a size above the present one can be had.
     """
     own = [each for each in rates if each.phase == phase]
     counted: dict[int, int] = {}
@@ -59,14 +56,14 @@ def next_trial(
     open_ = {
         size: width
         for size, width in widths.items()
-        if width > within and counted.get(size, 0) < steps and (can_grow or size < now)
+        if width > within and counted.get(size, 0) < steps
     }
     if not open_:
         return Trial("done", now, "all sizes are known well enough")
     # Of those as uncertain the one nearest by: each change of size costs more the more it moves.
     widest = max(open_.values())
     chosen = min((size for size in open_ if open_[size] >= 0.9 * widest), key=lambda size: abs(math.log(size / now)))
-    return Trial("size", chosen, f"at {chosen} nodes the speed is known to ± {open_[chosen]:.0%} only")
+    return Trial("size", chosen, f"there the speed is known to ± {open_[chosen]:.0%} only")
 
 
 def half_widths(rates: Iterable[Rate], phase: str | None, sizes: Sequence[int]) -> dict[int, float]:

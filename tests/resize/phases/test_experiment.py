@@ -40,12 +40,6 @@ def test_every_size_measured_is_enough_however_wide() -> None:
     assert is_known(rates(*SIZES), ["solve"], SIZES, within=1e-6, steps=10)
 
 
-def test_where_nothing_can_grow_it_goes_down_step_by_step() -> None:
-    found = next_trial(rates(16), "solve", SIZES, 16, can_grow=False)
-    assert found.action == "size" and found.nodes < 16
-    assert next_trial(rates(1), "solve", (1,), 1, can_grow=False).action == "done"
-
-
 def test_phases_are_measured_each_for_itself() -> None:
     assert next_trial(rates(1, 4, 16), "write", SIZES, 4).action == "measure"
     assert half_widths([], "solve", SIZES) == dict.fromkeys(SIZES, math.inf)
