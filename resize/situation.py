@@ -128,13 +128,16 @@ class Situation:
         need = self.beside(nodes)
         if need == 0:  # but nodes that were left may go to others first
             return (0.0, math.inf if self.is_chain(nodes) and self.outlook.waiting else 0.0)
-        lower = self.outlook.wait_at_least(need)
-        lower = max([lower, *(seconds for size, seconds in self.run.witnesses if size == nodes)])
+        lower = max(self.outlook.wait_at_least(need), self.told(nodes))
         if lower == 0.0 and not self.outlook.waiting and not self.outlook.successors:
             return (0.0, 0.0)
         seen = [seconds for size, seconds in self.run.waits if size >= need] or self.outlook.waits_seen(need)
         upper = sorted(seen)[math.ceil(WAIT_QUANTILE * len(seen)) - 1] if seen else math.inf
         return (lower, max(lower, upper))
+
+    def told(self, nodes: int) -> float:
+        """Return in how many seconds this size can be had by what the scheduler said, 0 where it said nothing."""
+        return max((seconds for size, seconds in self.run.witnesses if size == nodes), default=0.0)
 
     def row(self, nodes: int) -> Choice:
         """Return what a size would cost and bring, from now on."""

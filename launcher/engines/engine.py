@@ -157,6 +157,9 @@ class Engine(Protocol):
         SubmitRefused, Unanswered
         """
 
+    def foresee(self, submission: Submission) -> float | None:
+        """Return when the scheduler would start a submission, in unix seconds; None where it doesn't say."""
+
     def find(self, name: str) -> JobInfo | None:
         """Look for a job of this user by its exact name, None when there is none.
 

@@ -97,6 +97,9 @@ class LocalEngine:
         )
         return self._held
 
+    def foresee(self, submission: Submission) -> None:
+        """There is no scheduler to say."""
+
     def submit(self, submission: Submission) -> str:
         raise SubmitRefused("the local engine has no queue: every resize is a relaunch in place")
 

@@ -26,6 +26,7 @@ from .observe import run_view
 from .place import Place
 from .plan import Plan
 from .spotting import Spotter
+from .witness import Witness
 
 if TYPE_CHECKING:
     from ...resize.policy import Policy
@@ -67,6 +68,7 @@ class Changes:
         self._again = math.inf
         self._said: tuple[str, int, str] | None = None
         self.spotter = Spotter(self.account, self.options)
+        self.witness = Witness(self.engine, account.clock)
         self.signals_served = 0
         """How many signals were taken note of, and are not to be taken for the user's wish to stop."""
 
@@ -182,8 +184,12 @@ class Changes:
             no_shrink=self.place.shrink_refused,
         )  # fmt: skip
         run = self.spotter.completed(run, self.account.history, app)
+        run = replace(run, witnesses=self.witness.told())
         try:
             decision = decide(run, view, self.policy)
+            if self.witness.contradicts(run, view, decision):
+                run = replace(run, witnesses=self.witness.told())
+                decision = decide(run, view, self.policy)
         except Exception as error:  # a user's own policy may raise anything; the run goes on
             self.account.record("failed", what=f"policy {self.options.policy}: {error!r}")
             self.console.warn(f"the policy {self.options.policy} failed, staying at {app.nodes} nodes: {error!r}")

@@ -133,6 +133,8 @@ class Queue:
                 return f"needs {need} idle nodes, there are {situation.cluster.idle}"
             if need > outlook.unwanted(done):
                 return f"needs {need} idle nodes that nobody waits for, there are {outlook.unwanted(done)}"
+            if situation.told(size) > 0:
+                return f"the scheduler says that {need} more nodes can't be had for {situation.told(size):.0f} s"
             if situation.is_chain(size) and outlook.waiting:
                 return LEAVES_FIRST
             preferred = self.rules.preferred

@@ -57,6 +57,8 @@ class Scheduler(LocalEngine):
     jobs: dict[str, JobInfo] = field(default_factory=dict)
     names: dict[str, JobInfo] = field(default_factory=dict)
     submitted: list[Submission] = field(default_factory=list)
+    starts: dict[int, float] = field(default_factory=dict)
+    asked: list[tuple[int, int]] = field(default_factory=list)
     updates: int = 0
     why: str = "none"
     can_submit = True
@@ -70,6 +72,10 @@ class Scheduler(LocalEngine):
 
     def find(self, name: str) -> JobInfo | None:
         return self.names.get(name)
+
+    def foresee(self, submission: Submission) -> float | None:  # type: ignore[override]
+        self.asked.append(submission.nodes)
+        return self.starts.get(submission.nodes[1])
 
     def submit(self, submission: Submission) -> str:
         self.submitted.append(submission)
@@ -245,6 +251,20 @@ def test_a_successor_that_a_user_cancelled_is_not_submitted_again_at_once(desk: 
     desk.successors.see(ClusterView(0.0, 8, 0))
     desk.turns(20)
     assert len(desk.engine.submitted) == 1 and desk.answer(name) == "refused"
+
+
+def test_growth_that_the_scheduler_says_has_to_wait_is_not_asked_for(desk: Desk) -> None:
+    """Six nodes are idle, but four can't be had for 500 s: a reservation, say. The table tells."""
+    desk.changes.place.allocation = replace(desk.changes.place.allocation, nodes=("a", "b"), job="7")
+    desk.engine.starts[4] = desk.clock.now + 500
+    desk.changes.options = replace(desk.changes.options, sizes=(1, 2, 4))
+    view = ClusterView(desk.clock.now, 8, 6, (JobView("7", "running", 2, end=11_000.0, run="r"),))
+    desk.clock.now += 100
+    desk.run.write_progress(Progress("r", 1, "t", "running", 0.0, step=500, steps=10_000, seconds_per_step=1.0))
+    assert desk.app.look()
+    found = desk.changes.decide(desk.app, view)
+    assert found is not None and desk.engine.asked == [(4, 4)]
+    assert found.action == "stay" and "can't be had for 400 s" in found.table[-1].reason
 
 
 def test_a_change_that_is_refused_is_not_asked_for_in_every_turn(desk: Desk) -> None:

@@ -203,6 +203,14 @@ def test_queue_asks_for_a_limit_that_fits_before_the_next_job() -> None:
     assert free.limit is None
 
 
+def test_queue_believes_the_scheduler_that_idle_nodes_cannot_be_had() -> None:
+    assert got(ask("queue", a_run(2), dwell=0)) == ("expand", 8)
+    told = ask("queue", a_run(2, witnesses=((8, 300.0),)), dwell=0)
+    assert got(told) == ("expand", 4)
+    assert "can't be had for 300 s" in told.table[3].reason
+    assert told.table[3].wait is not None and told.table[3].wait[0] == 300.0
+
+
 def test_queue_leaves_nodes_to_the_second_in_line() -> None:
     """The head needs 4 of the 15 nodes that are free at 2000; the next job needs the other eleven then."""
     busy = JobView("9", "running", 12, end=2000.0)
