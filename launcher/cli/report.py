@@ -48,7 +48,7 @@ def report(
     from ..models.store import ModelStore
     from ..report.data import report_data
     from ..slurm.commands import Commands
-    from ..slurm.records import ask_accounting
+    from ..slurm.records import ask_accounting, ask_running
     from ..supervise.begin import find_run
     from ..telemetry.layout import TelemetryError
     from ..timeline.analysis import analyse
@@ -65,7 +65,8 @@ def report(
         try:
             sources = read_sources(
                 find_run(name).folder, points=max(512, POINTS // len(runs)), sacct=sacct, jobcomp=jobcomp,
-                ask=lambda jobs: ask_accounting(commands, jobs), profiles=profiles, columns=extras,
+                ask=lambda jobs: ask_accounting(commands, jobs), ask_running=lambda job: ask_running(commands, job),
+                profiles=profiles, columns=extras,
             )  # fmt: skip
         except TelemetryError as error:
             fail(str(error))

@@ -9,8 +9,9 @@ from .commands import Commands
 
 COLUMNS = (
     "JobIDRaw", "JobName", "Partition", "State", "Submit", "Eligible", "Start", "End", "NNodes", "NodeList",
-    "ElapsedRaw", "TotalCPU", "MaxRSS", "ExitCode",
+    "ElapsedRaw", "TotalCPU", "MaxRSS", "NTasks", "AllocCPUS", "ExitCode",
 )  # fmt: skip
+RUNNING = ("JobID", "NTasks", "AveCPU", "MaxRSS")
 SECONDS = 10.0
 
 
@@ -23,6 +24,15 @@ def ask_accounting(commands: Commands, jobs: Sequence[str]) -> str | None:
         Ids of jobs.
     """
     argv = ["sacct", "--parsable2", "--duplicates", f"--jobs={','.join(jobs)}", f"--format={','.join(COLUMNS)}"]
+    try:
+        return commands.query(argv, seconds=SECONDS).out
+    except EngineError:
+        return None
+
+
+def ask_running(commands: Commands, job: str) -> str | None:
+    """Return what ``sstat -P`` prints of the steps of a job that runs; None where Slurm gathers nothing."""
+    argv = ["sstat", "--parsable2", "--allsteps", f"--jobs={job}", f"--format={','.join(RUNNING)}"]
     try:
         return commands.query(argv, seconds=SECONDS).out
     except EngineError:

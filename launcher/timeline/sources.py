@@ -5,19 +5,22 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..run.history import History, read_history
 from ..run.options import RunOptions
 from ..run.rundir import LauncherState, Progress, RunDir
-from ..telemetry.extra import Extra, Record, read_extra
+from ..telemetry.extra import Extra, Record, parse_records, read_extra
 from ..telemetry.layout import TelemetryError
 from ..telemetry.profile import read_profile
 from ..telemetry.read import Telemetry, read_telemetry
 from .accounting import KEPT, Ask, read_accounting
 from .data import Clock
+from .steps import step_series
 
 POINTS = 4096
 """Rows that a timeline has at most; telemetry is read as fine as that needs."""
@@ -54,6 +57,7 @@ def read_sources(
     sacct: Path | None = None,
     jobcomp: Path | None = None,
     ask: Ask | None = None,
+    ask_running: Callable[[str], str | None] | None = None,
     profiles: Sequence[Path] = (),
     columns: Sequence[Path] = (),
 ) -> Sources:
@@ -67,6 +71,8 @@ def read_sources(
         A file of Slurm's ``jobcomp/filetxt``, for jobs that the accounting does not know.
     ask
         Returns what ``sacct -P`` prints of some jobs now, where no file tells of them.
+    ask_running
+        Returns what ``sstat -P`` prints of a job that runs now, where no sampler does.
     profiles
         Files of Slurm's ``acct_gather_profile/hdf5``, for nodes and times that no sampler saw.
     columns
@@ -100,12 +106,31 @@ def read_sources(
     notes.extend(f"{each.left_out} lines of {each.name} could not be used" for each in extras if each.left_out)
     jobs = tuple(dict.fromkeys(str(each["job"]) for each in events if each.get("job")))
     records = read_accounting(folder / "telemetry" / KEPT, jobs, notes, sacct=sacct, jobcomp=jobcomp, ask=ask)
+    history = read_history(events)
+    sampled = {each.generation for each in telemetry.nodes}
+    now = max([time.time(), *(float(each["time"]) for each in events)])
+    steps, words = step_series((*records, *_running(history, sampled, ask_running)), history, sampled, now)
+    telemetry = dataclasses.replace(telemetry, nodes=telemetry.nodes + (() if slurm else steps))
+    notes.extend(() if slurm else words)
     options = RunOptions.of_run(run) if "command" in description else None
     name = str(description.get("run") or folder.name)
     return Sources(
         name, folder, options, events, run.read_progress(), run.read_launcher(), telemetry, tuple(extras), records,
         tuple(clocks), tuple(notes),
     )  # fmt: skip
+
+
+def _running(
+    history: History, sampled: Collection[int], ask: Callable[[str], str | None] | None
+) -> tuple[Record, ...]:
+    """Return the rows of ``sstat`` for a generation that runs and that no sampler sees."""
+    last = history.last
+    if ask is None or last is None or last.end is not None or last.job is None or last.number in sampled:
+        return ()
+    try:
+        return parse_records((ask(last.job) or "").splitlines())
+    except TelemetryError:
+        return ()
 
 
 def _or_none(value: Any) -> float | None:

@@ -287,3 +287,47 @@ def test_a_run_that_has_just_begun(tmp_path: Path) -> None:
     made.launch(2)
     found = analysed(made)
     assert found.timeline.generations[0].nodes == 2
+
+
+def test_where_no_sampler_was_slurm_s_own_records_of_the_steps_tell(tmp_path: Path) -> None:
+    made = MadeRun(tmp_path / "run")
+    made.launch(4)
+    made.compute("solve", 200)
+    made.end()
+    folder = made.write()
+    for path in (folder / "telemetry").glob("*.tele"):
+        path.unlink()
+    end = made.clock
+    rows = "JobIDRaw|Start|End|NNodes|State|TotalCPU|MaxRSS|NTasks|AllocCPUS\n"
+    rows += f"100|{T0:.0f}|{end:.0f}|4|COMPLETED|05:00||| 4\n100.batch|{T0:.0f}|{end:.0f}|1|COMPLETED|05:00|9G|1|1\n"
+    rows += f"100.0|{T0:.0f}|{end:.0f}|4|COMPLETED|01:40|1G|8|8\n"
+    (folder / "telemetry" / "sacct.txt").write_text(rows)
+    found = analysed(made)
+    (summary,) = found.summaries
+    (use,) = summary.uses
+    assert use.cpu == pytest.approx(100 / (end - T0) / 8, rel=0.05)
+    assert use.memory_peak == pytest.approx(2 * 2**30), "two tasks a node, none of which had more than 1 GiB"
+    assert any("no samples of generation 1: its processors are a mean" in each for each in found.notes)
+
+
+def test_a_run_that_no_sampler_sees_is_asked_of_sstat(tmp_path: Path) -> None:
+    made = MadeRun(tmp_path / "run")
+    made.launch(2)
+    made.compute("solve", 100)
+    folder = made.write()
+    for path in (folder / "telemetry").glob("*.tele"):
+        path.unlink()
+    asked: list[str] = []
+
+    def ask(job: str) -> str:
+        asked.append(job)
+        return "JobID|NTasks|AveCPU|MaxRSS\n100.batch|1|00:00:01|1M\n100.0|4|00:00:30|10M\n"
+
+    (series,) = read_sources(folder, ask_running=ask).telemetry.nodes
+    assert asked == ["100"] and series.node == "step 100.0" and series.facts["source"] == "slurm"
+    assert series.mean["memory"][0] == 2 * 10 * 2**20
+    assert read_sources(folder, ask_running=lambda job: None).telemetry.nodes == ()
+    made.end()
+    made.write()
+    asked.clear()
+    assert read_sources(folder, ask_running=ask).accounting == () and asked == []
