@@ -17,9 +17,9 @@ extra_memory_mib      most memory of a rank beyond the state, in a save and a lo
 async_stall_vs_memcpy what the program waits in an asynchronous save ÷ a copy of its state in memory
 small_1000_arrays_s   1000 arrays of 16 KiB on all ranks: seconds to save
 scattered_…           2-D blocks, block-cyclic, index lists: time over that of contiguous rows, save and load
-compressed_…          with --only compressed: time over that of the same array uncompressed, save and load, and how
-                      many times smaller the file is (…_ratio); random floats, a smooth field, one with little in it,
-                      small integers
+compressed_…          with --only compressed: time over that of the same array uncompressed, save, load and load with a
+                      dropped page cache (cold), and how many times smaller the file is (ratio); random floats, a
+                      smooth field, one with little in it, small integers
 
 Examples: ``checkpoint.py --ranks 4 --mib 1024 --dir /tmp --json -``
 """
@@ -108,6 +108,7 @@ def ratios(times: dict[str, float], ranks: int) -> dict[str, float]:
         if name.startswith("ratio compressed "):
             _, _, kind, codec = name.split()
             over(f"compressed_save_{kind}_{codec}", f"save compressed {kind} {codec}", f"save compressed {kind} none")
+            over(f"compressed_cold_{kind}_{codec}", f"cold compressed {kind} {codec}", f"cold compressed {kind} none")
             over(f"compressed_load_{kind}_{codec}", f"load compressed {kind} {codec}", f"load compressed {kind} none")
             found[f"compressed_ratio_{kind}_{codec}"] = round(each, 2)
     if "small arrays" in times:

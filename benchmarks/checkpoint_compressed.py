@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from mpi4py import MPI
 from dmr.ckpt import ArrayItem, Block, Store
 
 WORLD = MPI.COMM_WORLD
+Way = Callable[[], float | None]
 CODECS = ("none", "zstd", "zstd:3", "zlib")
 COLUMNS = 1024
 
@@ -36,10 +39,19 @@ def field(kind: str, shape: tuple[int, int]) -> np.ndarray:
     return wave
 
 
-def compressed(fresh: Callable[[str], Path], mib: int) -> tuple[dict[str, Callable[[], None]], dict[str, list[float]]]:
+def forget(store: Store) -> None:
+    """Drop the files from the page cache."""
+    for each in store.list():
+        handle = os.open(each.path, os.O_RDONLY)
+        os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(handle)
+    WORLD.Barrier()
+
+
+def compressed(fresh: Callable[[str], Path], mib: int) -> tuple[dict[str, Way], dict[str, list[float]]]:
     """Return the ways, and where they leave how much smaller each file was."""
     shape = (mib * 128 // WORLD.size * WORLD.size, COLUMNS)
-    found: dict[str, Callable[[], None]] = {}
+    found: dict[str, Way] = {}
     smaller: dict[str, list[float]] = {}
     for kind in ("random", "smooth", "sparse", "counts"):
         item = ArrayItem(field(kind, shape), Block(), shape)
@@ -56,6 +68,13 @@ def compressed(fresh: Callable[[str], Path], mib: int) -> tuple[dict[str, Callab
                 assert loaded is not None
                 loaded.array("u")
 
+            def cold(store: Store = store, load: Callable[[], None] = load) -> float:
+                forget(store)
+                begin = time.perf_counter()
+                load()
+                return time.perf_counter() - begin
+
             found[f"save {name}"] = save
             found[f"load {name}"] = load
+            found[f"cold {name}"] = cold
     return found, smaller

@@ -22,7 +22,7 @@ from .h5file import Content
 from .held import Held, carrier, cuts
 from .manifest import digest
 from .parts import Cut, Part, get
-from .plan import ArrayPlan, plan
+from .plan import PIECE, ArrayPlan, plan
 from .reader import describe_damage
 from .trouble import Trouble
 
@@ -41,12 +41,18 @@ class Reader:
         What the file says of itself.
     threads
         How many decompress; below 2 for none but this one.
+
+    Attributes
+    ----------
+    ahead
+        Bytes of pieces that are worth to be begun before the first of them is waited for.
     """
 
     def __init__(self, source: Input | None, path: Path, content: Content, trouble: Trouble, threads: int = 1) -> None:
         self.source, self.path, self.trouble = source, path, trouble
         self.manifest, self.digests, self.chunks = content.manifest, content.digests, content.chunks
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="dmr.ckpt load") if threads > 1 else None
+        self.ahead = max(_AHEAD, 2 * threads * PIECE if threads > 1 else 0)
 
     def close(self) -> None:
         """Wait for the threads."""
@@ -121,7 +127,7 @@ def _load_own(
         for piece in its.own(group.rank):
             lo, hi = its.span(piece)
             size = (hi - lo) * its.itemsize
-            while waiting and ahead + size > _AHEAD:
+            while waiting and ahead + size > reader.ahead:
                 done, finish = waiting.popleft()
                 finish()
                 ahead -= done
