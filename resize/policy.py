@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import os
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
+from types import ModuleType
 from typing import Any, Protocol, runtime_checkable
 
 from .situation import Rules, Situation
@@ -139,11 +142,11 @@ def _find(spec: str) -> Callable[..., Any]:
     elif ":" in spec:
         module, _, attribute = spec.partition(":")
         try:
-            found = importlib.import_module(module)
+            found = _imported(module)
             for part in attribute.split("."):
                 found = getattr(found, part)
-        except (ImportError, AttributeError, ValueError) as error:
-            raise PolicyError(f"can't load the policy {spec!r}: {error}") from error
+        except Exception as error:  # a user's module may raise anything
+            raise PolicyError(f"can't load the policy {spec!r}: {error or repr(error)}") from error
     else:
         entry = next((each for each in metadata.entry_points(group=ENTRY_POINTS) if each.name == spec), None)
         if entry is None:
@@ -157,6 +160,22 @@ def _find(spec: str) -> Callable[..., Any]:
         raise PolicyError(f"the policy {spec!r} is {found!r}, not a class")
     made: Callable[..., Any] = found
     return made
+
+
+def _imported(name: str) -> ModuleType:
+    """Return a module that is installed, else one of the current folder."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name.partition(".")[0]:
+            raise
+    here = os.getcwd()
+    sys.path.append(here)
+    try:
+        importlib.invalidate_caches()
+        return importlib.import_module(name)
+    finally:
+        sys.path.remove(here)
 
 
 def _build(make: Callable[..., Any], options: dict[str, Any], what: str) -> Any:

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -300,6 +302,18 @@ def test_a_users_own_class() -> None:
 def test_policies_that_cannot_be_had(spec: str, options: dict[str, Any], word: str) -> None:
     with pytest.raises(PolicyError, match=word):
         load_policy(spec, options)
+
+
+def test_a_module_of_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    name = f"mine_{tmp_path.name.replace('-', '_')}"
+    (tmp_path / f"{name}.py").write_text("class Mine:\n    def propose(self, situation):\n        return None\n")
+    (tmp_path / "broken_policy.py").write_text("1 / 0\n")
+    before = list(sys.path)
+    assert load_policy(f"{name}:Mine").name == f"{name}:Mine"
+    with pytest.raises(PolicyError, match="division by zero"):
+        load_policy("broken_policy:Mine")
+    assert sys.path == before
 
 
 def test_a_package_may_offer_policies(monkeypatch: pytest.MonkeyPatch) -> None:
