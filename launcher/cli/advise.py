@@ -26,8 +26,8 @@ def advise(run: str, pairs: tuple[str, ...], as_json: bool) -> None:
     """
     from ...resize.policy import PolicyError
     from ..models.advising import advise_now, is_over
+    from ..run.finding import find_run
     from ..run.history import read_history
-    from ..supervise.begin import find_run
 
     options: dict[str, str] = {}
     for pair in pairs:

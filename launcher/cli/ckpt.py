@@ -254,7 +254,7 @@ def find_folder(where: str) -> Path:
         return path / "checkpoints"
     if path.is_dir():
         return path
-    from ..supervise.begin import find_run
+    from ..run.finding import find_run
 
     return find_run(where).checkpoints
 

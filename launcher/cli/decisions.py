@@ -117,7 +117,7 @@ def replay(run: str, policy: str, pairs: tuple[str, ...], as_json: bool) -> None
 
 def _decided(run: str) -> tuple[list[dict[str, Any]], float]:
     """Return the decisions that a run's ledger has, and when the run began."""
-    from ..supervise.begin import find_run
+    from ..run.finding import find_run
 
     events = find_run(run).events()
     found = [each for each in events if each.get("event") == "decided" and isinstance(each.get("decision"), dict)]

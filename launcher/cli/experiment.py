@@ -38,9 +38,9 @@ def experiment(ctx: click.Context, command: tuple[str, ...], **given: Any) -> No
     """
     from ...resize.sizes import SizesError, parse_sizes
     from ..models.experiment import Design, Experiment, job_nodes, launcher_argv
+    from ..run.finding import RUNS, free_folder
     from ..run.history import read_history
     from ..run.rundir import RunDir
-    from ..supervise.begin import RUNS, free_folder
 
     try:
         sizes = parse_sizes(given["nodes"])

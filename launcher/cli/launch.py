@@ -134,9 +134,10 @@ def make_engine(options: RunOptions) -> Engine:
 
 
 def _fresh(command: tuple[str, ...], given: dict[str, Any], console: Console) -> int:
+    from ..run.finding import RUNS, free_folder, run_name
     from ..run.options import RunOptions
     from ..run.rundir import RunDir
-    from ..supervise.begin import RUNS, arrive, begin, free_folder, requeued, run_name
+    from ..supervise.begin import arrive, begin, requeued
     from ..supervise.leave import in_batch_job
     from ..supervise.owner import slurm_restarts
     from ..telemetry.sampler import machine_name

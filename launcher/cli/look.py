@@ -26,9 +26,9 @@ def status(run: str | None, as_json: bool, as_metrics: bool) -> None:
       dmr status dmr-runs/heat-4711 --json
       dmr status --openmetrics > dmr.prom.new && mv dmr.prom.new dmr.prom
     """
+    from ..run.finding import RUNS, find_run
     from ..run.rundir import RunDir, RunDirError
     from ..run.status import read_status
-    from ..supervise.begin import RUNS, find_run
 
     if run is not None:
         one = read_status(find_run(run))
@@ -104,8 +104,8 @@ def history(run: str, as_json: bool) -> None:
     """
     import dataclasses
 
+    from ..run.finding import find_run
     from ..run.status import history_now
-    from ..supervise.begin import find_run
 
     run_dir = find_run(run)
     found = history_now(run_dir)

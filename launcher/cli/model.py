@@ -102,7 +102,7 @@ def learn(runs: tuple[str, ...], input_class: str | None) -> None:
     from dataclasses import replace
 
     from ..models.store import ModelError, ModelStore
-    from ..supervise.begin import find_run
+    from ..run.finding import find_run
     from ..timeline.analysis import analyse
     from ..timeline.sources import read_sources
 

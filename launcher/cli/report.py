@@ -47,9 +47,9 @@ def report(
     """
     from ..models.store import ModelStore
     from ..report.data import report_data
+    from ..run.finding import find_run
     from ..slurm.commands import Commands
     from ..slurm.records import ask_accounting, ask_running
-    from ..supervise.begin import find_run
     from ..telemetry.layout import TelemetryError
     from ..timeline.analysis import analyse
     from ..timeline.sources import POINTS, read_sources

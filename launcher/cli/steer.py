@@ -56,8 +56,8 @@ def stop(run: str, now: bool, wait: bool, timeout: float) -> None:
     Examples:
       dmr stop heat-4711 --wait
     """
+    from ..run.finding import find_run
     from ..run.status import read_status
-    from ..supervise.begin import find_run
 
     name = find_run(run)
     _post(run, "stop", False, timeout, now=now)
@@ -81,7 +81,7 @@ def checkpoint(run: str, wait: bool, timeout: float) -> None:
     Examples:
       dmr checkpoint heat-4711 --wait
     """
-    from ..supervise.begin import find_run
+    from ..run.finding import find_run
 
     run_dir = find_run(run)
     answer = _post(run, "checkpoint", False, timeout)
@@ -100,8 +100,8 @@ def checkpoint(run: str, wait: bool, timeout: float) -> None:
 
 
 def _post(run: str, action: str, wait: bool, timeout: float, **fields: Any) -> dict[str, Any]:
+    from ..run.finding import find_run
     from ..run.requests import Requests
-    from ..supervise.begin import find_run
 
     run_dir = find_run(run)
     _must_be_alive(run_dir)
@@ -182,9 +182,10 @@ def resume(ctx: click.Context, run: str, nodes: int | None, here: bool, quiet: b
       dmr resume heat-4711
       dmr resume dmr-runs/heat-4711 --nodes 4
     """
+    from ..run.finding import find_run
     from ..run.options import RunOptions
-    from ..supervise.begin import find_run, resume_by_job
     from ..supervise.begin import resume as go_on
+    from ..supervise.begin import resume_by_job
     from ..supervise.console import NORMAL, QUIET, VERBOSE, Console
     from .launch import make_engine
 

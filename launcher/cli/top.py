@@ -35,9 +35,9 @@ def top(runs: tuple[str, ...], interval: float, once: bool, ended: bool, as_json
       dmr top heat-4711 --interval 5
       dmr top --once
     """
+    from ..run.finding import RUNS, find_run
     from ..run.registry import all_runs
     from ..run.watching import watch
-    from ..supervise.begin import RUNS, find_run
 
     def look() -> list[Watched]:
         folders = [find_run(run) for run in runs] if runs else all_runs(Path(RUNS))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import threading
 import time
 from collections.abc import Mapping, MutableMapping, Sequence
@@ -27,9 +26,6 @@ from .interrupts import Interrupts
 from .leave import leave_job
 from .owner import OwnerWatch, lease_content, owner_of, slurm_restarts
 from .supervisor import Supervisor
-
-RUNS = Path("dmr-runs")
-"""Where runs are kept by default, below the working directory."""
 
 
 class Refused(RunDirError):
@@ -78,45 +74,10 @@ class Claim:
         return job is None or not known or job in known
 
 
-def run_name(command: Sequence[str], job: str | None, now: float) -> str:
-    """Return a name for a run: the program's, and the job's number or the time."""
-    words = [word for word in command if not word.startswith("-")]
-    scripts = [word for word in words if word.endswith(".py")]
-    modules = [after for word, after in zip(command, command[1:], strict=False) if word == "-m"]
-    stem = Path((scripts or modules or words or ["run"])[0]).name.removesuffix(".py")
-    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", stem)[:40].strip("-.") or "run"
-    return f"{stem}-{job or time.strftime('%Y%m%d-%H%M%S', time.localtime(now))}"
-
-
 def forget_claim(environ: MutableMapping[str, str]) -> None:
     """Take out of an environment what was said to another run's successor."""
     for name in (ENV_RUN_DIR, ENV_GENERATION, ENV_TOKEN, TASKS_PER_NODE, CPUS_PER_TASK, TIME_LIMIT):
         environ.pop(name, None)
-
-
-def free_folder(parent: Path, name: str) -> Path:
-    """Return a folder of that name that holds no run yet."""
-    folder, count = parent / name, 1
-    while (folder / "run.json").exists():
-        count += 1
-        folder = parent / f"{name}-{count}"
-    return folder
-
-
-def find_run(text: str) -> RunDir:
-    """Return the run that a user means: a run directory, or the name of one below ``dmr-runs``.
-
-    Raises
-    ------
-    RunDirError
-        When there is none.
-    """
-    for folder in (Path(text), RUNS / text):
-        if (folder / "run.json").exists():
-            return RunDir(folder.absolute())
-    known = sorted(path.parent.name for path in RUNS.glob("*/run.json"))
-    hint = f"; there {'is' if len(known) == 1 else 'are'} {', '.join(known[-5:])}" if known else ""
-    raise RunDirError(f"there is no run {text!r} here or below {RUNS}/{hint}")
 
 
 def begin(folder: Path, options: RunOptions, engine: Engine, held: Allocation, console: Console) -> int:
