@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from . import complete_run, format_time, json_option, print_json, print_table
+from . import complete_run, format_size, format_time, json_option, print_json, print_table
 
 if TYPE_CHECKING:
     from ..run.status import RunStatus
@@ -83,7 +83,7 @@ def _show(one) -> None:  # type: ignore[no-untyped-def]  # the class is imported
         ("step", _steps(one) + (f", {_rate(one.seconds_per_step)} s a step" if one.seconds_per_step else "")),
         ("left", format_time(one.remaining, unit=" s")),
         ("phase", phase_words(one.phase, one.phase_confidence)),
-        ("checkpoint", (one.checkpoint or "-") + (", on its node alone so far" if one.checkpoint_fast else "")),
+        ("checkpoint", _checkpoint(one)),
         ("pending", _pending(one) or "-"),
         ("changes", f"{one.resizes} of size, {one.crashes} crashes, {one.node_hours:.3g} node-hours"),
         ("queries", f"{one.queries} to the scheduler"),
@@ -162,6 +162,14 @@ def _or_dash(value: int | None) -> str:
 
 def _steps(one) -> str:  # type: ignore[no-untyped-def]
     return _or_dash(one.step) + (f"/{one.steps}" if one.steps is not None else "")
+
+
+def _checkpoint(one) -> str:  # type: ignore[no-untyped-def]
+    found = one.checkpoint or "-"
+    if one.checkpoint_compress_seconds:
+        sizes = f"{format_size(one.checkpoint_bytes)} of {format_size(one.checkpoint_raw_bytes)}"
+        found += f", {sizes}, compressed in {one.checkpoint_compress_seconds:.2g} s of {one.checkpoint_seconds:.2g} s"
+    return found + (", on its node alone so far" if one.checkpoint_fast else "")
 
 
 def _pending(one) -> str:  # type: ignore[no-untyped-def]

@@ -21,8 +21,9 @@ class RunStatus:
     ``state`` is ``starting``, ``running``, ``saving``, ``leaving``, ``queued`` (the run waits in the scheduler's
     queue), one of the final ones ``finished``, ``stopped``, ``failed``, or ``lost`` (its launcher is gone). Seconds
     and unix seconds; None where unknown. ``checkpoint_fast``: the checkpoint is on a node, and not yet in the run
-    directory. ``phase_confidence``: how surely a phase was recognised that the program does not declare, from 0 to 1;
-    with it and no ``phase`` it does what no known phase does.
+    directory; ``checkpoint_raw_bytes``: what it would have without compression. ``phase_confidence``: how surely a
+    phase was recognised that the program does not declare, from 0 to 1; with it and no ``phase`` it does what no known
+    phase does.
     """
 
     run: str
@@ -42,6 +43,10 @@ class RunStatus:
     checkpoint: str | None = None
     checkpoint_time: float | None = None
     checkpoint_fast: bool = False
+    checkpoint_bytes: int | None = None
+    checkpoint_raw_bytes: int | None = None
+    checkpoint_seconds: float | None = None
+    checkpoint_compress_seconds: float | None = None
     pending_nodes: int | None = None
     pending_job: str | None = None
     pending_since: float | None = None
@@ -113,6 +118,10 @@ def read_status(run: RunDir, now: float | None = None) -> RunStatus:
         checkpoint=saved.name if saved else None,
         checkpoint_time=saved.time if saved else None,
         checkpoint_fast=saved.fast if saved else False,
+        checkpoint_bytes=saved.bytes if saved else None,
+        checkpoint_raw_bytes=(saved.raw_bytes or saved.bytes) if saved else None,
+        checkpoint_seconds=saved.seconds if saved else None,
+        checkpoint_compress_seconds=saved.compress_seconds if saved else None,
         pending_nodes=pending.nodes[1] if pending else None,
         pending_job=pending.job if pending else None,
         pending_since=pending.submitted if pending else None,

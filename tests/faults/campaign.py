@@ -44,7 +44,7 @@ def small_file_system(folder: Path) -> Any:
         subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
-def space(folder: Path, count: int, dice: random.Random) -> dict[str, Any]:
+def space(folder: Path, count: int, dice: random.Random, compress: str = "none") -> dict[str, Any]:
     """Run `space.py` on ranks in a small file system."""
     command = common.mpi_command(3)
     if not command:
@@ -52,7 +52,7 @@ def space(folder: Path, count: int, dice: random.Random) -> dict[str, Any]:
     with small_file_system(folder) as place:
         if place is None:
             return {"cases": 0, "skipped": "no mount without privileges"}
-        arguments = [str(place), str(count), str(dice.randrange(1000))]
+        arguments = [str(place), str(count), str(dice.randrange(1000)), compress]
         found = subprocess.run(
             [*command, "-m", "mpi4py", str(common.HERE / "space.py"), *arguments],
             env={**common.environment(), "PYTHONPATH": str(common.HERE)},
@@ -80,6 +80,7 @@ SCENARIOS: dict[str, Callable[[Path, int, random.Random], dict[str, Any]]] = {
     "flips_compressed": lambda folder, times, dice: damage.flips(folder, 300 * times, dice, "zlib"),
     "truncations_compressed": lambda folder, times, dice: damage.truncations(folder, 60 * times, dice, "zlib"),
     "space": lambda folder, times, dice: space(folder, 40 * times, dice),
+    "space_compressed": lambda folder, times, dice: space(folder, 25 * times, dice, "zlib"),
     "read_only": lambda folder, times, dice: folders.read_only(folder),
     "vanished": lambda folder, times, dice: folders.vanished(folder),
     "size_limit": lambda folder, times, dice: folders.size_limit(folder),

@@ -1,4 +1,6 @@
-"""The disk gets full at every stage of a save; run on ranks. Arguments: folder in a small file system, cases, seed.
+"""The disk gets full at every stage of a save; run on ranks.
+
+Arguments: folder in a small file system, cases, seed, compression.
 
 Prints a JSON line with counts.
 """
@@ -38,7 +40,7 @@ def leave(free: int) -> None:
     comm.Barrier()
 
 
-with Store(place / "checkpoints", comm, deadline=20) as store:
+with Store(place / "checkpoints", comm, deadline=20, compress=sys.argv[4]) as store:
     size = store.save(1, common.state(1, comm.size, comm.rank)).bytes
     step = 1
     for number in range(cases):

@@ -70,8 +70,9 @@ def test_all_damage_is_found(scenario: str) -> None:
     assert run(scenario)["missed"] == 0
 
 
-def test_disk_full_at_every_stage() -> None:
-    counts = run("space")
+@pytest.mark.parametrize("scenario", ["space", "space_compressed"])
+def test_disk_full_at_every_stage(scenario: str) -> None:
+    counts = run(scenario)
     assert counts["refused"] >= 5 and counts["refused_before_writing"] >= 1 and counts["saved"] >= 1
 
 

@@ -30,6 +30,8 @@ def test_a_run_that_changes_size_with_compressed_checkpoints(bench: Any) -> None
     assert process.returncode == 0, out
     alone = subprocess.run([sys.executable, str(FIELD)], capture_output=True, text=True, timeout=60, check=True)
     assert digest(out) == digest(alone.stdout)
+    told = bench.dmr("status", "run").stdout
+    assert re.search(r"checkpoint:.* step-\S+\.h5, \S+ of \S+, compressed in \S+ s of \S+ s$", told, re.M), told
     saved = bench.events("checkpoint")
     assert len(saved) >= 3
     for each in saved:
