@@ -51,7 +51,8 @@ def _plan(found: Analysis) -> list[Advice]:
         f"{words.hours(plan.base_node_hours)} node-hours). Let the next run ask by itself: dmr-launch --policy phases."
     )
     if guessed:
-        text += f" {words.list_of(guessed)} was not measured but follows from the speeds that were."
+        verbs = ("was", "follows") if len(guessed) == 1 else ("were", "follow")
+        text += f" {words.list_of(guessed)} {verbs[0]} not measured but {verbs[1]} from the speeds that were."
     return [Advice("do", text)]
 
 
@@ -79,9 +80,10 @@ def _size_of(summary: PhaseSummary, use: PhaseUse, part: float, found: Analysis)
     assert right is not None
     where = f"{summary.phase} took {part:.0%} of the computing time, most of it on {words.count(use.nodes, 'node')}"
     efficiency = ""
-    if use.efficiency is not None:
-        efficiency = f" at {words.share(use.efficiency)} efficiency (against {use.base})"
+    if use.efficiency is not None and use.base != use.nodes:
+        efficiency = f" at {words.share(use.efficiency)} efficiency against {use.base}"
     span = f"{right.low} to {right.high}" if right.low != right.high else f"{right.nodes}"
+    sure = f"from {right.low} to {right.high} with 90 % certainty" if right.low != right.high else "with 90 % certainty"
     if right.measured < 2:
         others = [size for size in found.sizes if size != use.nodes]
         if not others:
@@ -90,11 +92,14 @@ def _size_of(summary: PhaseSummary, use: PhaseUse, part: float, found: Analysis)
             Advice(
                 "do",
                 f"{where}. At one size alone its right size can't be told ({span} is possible): "
-                "dmr experiment measures a few steps at others.",
+                "dmr experiment measures a few steps at others, and a next run with --policy phases tries one.",
             )
         ]
-    if right.low <= use.nodes <= right.high:
-        return [Advice("know", f"{where}{efficiency}: about right (right size {right.nodes}, 90 % within {span}).")]
+    if right.low <= use.nodes <= right.high and use.nodes != right.nodes:
+        best = words.count(right.nodes, "node")
+        return [Advice("know", f"{where}{efficiency}: not told apart from the best, {best} ({sure}).")]
+    if use.nodes == right.nodes:
+        return [Advice("know", f"{where}{efficiency}: the right size ({sure}).")]
     speeds = {one.nodes: one.seconds_per_step for one in summary.uses}
     there, here = speeds.get(right.nodes), use.seconds_per_step
     effect = ""
@@ -107,7 +112,7 @@ def _size_of(summary: PhaseSummary, use: PhaseUse, part: float, found: Analysis)
         Advice(
             "do",
             f"{where}{efficiency}. It does better with {word}: {words.count(right.nodes, 'node')}{why} "
-            f"(90 % within {span}){effect}.",
+            f"({sure}){effect}.",
         )
     ]
 
@@ -121,14 +126,15 @@ def _changes(found: Analysis) -> list[Advice]:
         seconds, hours = total_net(found.verdicts)
         verbs = {word: "was" if number == 1 else "were" for word, number in by_word.items()}
         counted = words.list_of([f"{number} {verbs[word]} {word}" for word, number in by_word.items()])
-        made.append(
-            Advice(
-                "know",
-                f"Of {words.count(len(found.verdicts), 'request')} for another size, {counted}. Together they "
-                f"{'saved' if seconds >= 0 else 'cost'} {words.seconds(abs(seconds))} and "
-                f"{'saved' if hours >= 0 else 'cost'} {words.hours(abs(hours))} node-hours against staying.",
-            )
-        )
+        one = len(found.verdicts) == 1
+        head = f"Of {len(found.verdicts)} requests for another size, {counted}, each against the size before it"
+        if one:
+            head = f"The one request for another size was {found.verdicts[0].word}"
+        saved = ["saved" if each >= 0 else "cost" for each in (seconds, hours)]
+        net = f"{saved[0]} {words.seconds(abs(seconds))} and {saved[1]} {words.hours(abs(hours))} node-hours"
+        whole = _against_one_size(found)
+        tail = f" {'It' if one else 'Together they'} {net} against staying." if one or not whole else ""
+        made.append(Advice("know", f"{head}.{tail}{whole}"))
     late = [each for each in found.verdicts if each.word == "late" and each.lead is not None]
     if late:
         lead = max(each.lead or 0.0 for each in late)
@@ -141,6 +147,20 @@ def _changes(found: Analysis) -> list[Advice]:
             )
         )
     return made
+
+
+def _against_one_size(found: Analysis) -> str:
+    """Return what the run took beside what it would have taken at its first size, where that is known."""
+    plan, line = found.plan, found.timeline
+    if plan is None or not line.computing:
+        return ""
+    first = line.computing[0][0]
+    hours = math.fsum(each.node_hours for each in line.spans if each.start >= first)
+    return (
+        f" From its first step on the run took {words.seconds(line.end - first)} and {words.hours(hours)} node-hours; "
+        f"on {words.count(plan.base, 'node')} throughout the same steps take {words.seconds(plan.base_seconds)} and "
+        f"{words.hours(plan.base_node_hours)}, by the speeds measured."
+    )
 
 
 def _overhead(found: Analysis) -> list[Advice]:
@@ -171,8 +191,9 @@ def _machine(found: Analysis) -> list[Advice]:
                 Advice(
                     "know",
                     f"No node used more than {words.size(fullest.memory_peak)}B of its "
-                    f"{words.size(fullest.memory_held)}B of memory: {least:.0%} were never touched, so memory is no "
-                    "reason for more nodes.",
+                    f"{words.size(fullest.memory_held)}B of memory: "
+                    f"{'more than 99%' if least > 0.99 else f'{least:.0%}'} were never touched, so memory is no reason "
+                    "for more nodes.",
                 )
             )
         elif least < 0.1:
@@ -188,7 +209,7 @@ def _machine(found: Analysis) -> list[Advice]:
     total = math.fsum(use.node_hours for use in uses)
     wasted = math.fsum(use.idle_node_hours or 0.0 for use in idle)
     if total > 0 and wasted / total > MUCH_OVERHEAD:
-        which = words.list_of(sorted({f"{use.phase} on {use.nodes} ({use.cpu:.0%})" for use in idle}))
+        which = words.list_of(sorted({f"{use.phase} on {use.nodes} ({use.cpu:.0%} busy)" for use in idle}))
         made.append(
             Advice(
                 "know",
@@ -222,7 +243,8 @@ def _doubts(found: Analysis) -> list[Advice]:
         made.append(
             Advice(
                 "doubt",
-                "The phases were found from what the nodes did. run.phase('name') in the program names them, exactly.",
+                "The phases were found from what the nodes did, and a next run with --policy phases recognises them by "
+                "that as it goes. run.phase('name') in the program names them, exactly.",
             )
         )
     return made

@@ -2,13 +2,13 @@
 (() => {
 const NS = "http://www.w3.org/2000/svg";
 const LEFT = 58, RIGHT = 12;
-const NAMES = {cpu: "processors busy", gpu: "GPUs busy", waiting: "waiting for other ranks", memory: "memory, fullest node",
-  node_memory: "memory of the whole node", read: "read", write: "written", received: "received", sent: "sent",
+const NAMES = {cpu: "processors busy", gpu: "GPUs busy", waiting: "waiting for other ranks", memory: "program, fullest node",
+  node_memory: "all on it", busiest: "busiest rank", read: "read", write: "written", received: "received", sent: "sent",
   switches: "context switches", ranks: "ranks", step: "step", seconds_per_step: "seconds a step", gpu_watts: "GPU power"};
-const GROUPS = [["cpu", "gpu", "waiting"], ["memory", "node_memory"], ["seconds_per_step"], ["read", "write"],
-  ["received", "sent"], ["switches"], ["gpu_watts"]];
-const TITLES = ["Share of what is held", "Memory", "Seconds a step", "Disk and files", "Network of the nodes", "Context switches",
-  "GPU power"];
+const GROUPS = [["cpu", "gpu", "waiting"], ["busiest"], ["memory", "node_memory"], ["seconds_per_step"],
+  ["read", "write"], ["received", "sent"], ["switches"], ["gpu_watts"]];
+const TITLES = ["Share of what is held", "Processors of the busiest rank", "Memory", "Seconds a step", "Disk and files",
+  "Network of the nodes", "Context switches", "GPU power"];
 const STYLES = [["--p0", ""], ["--p1", "6 3"], ["--p2", "2 3"], ["--p3", "8 3 2 3"]];
 const SIGNS = {effective: "▲", late: "◆", useless: "●", harmful: "▼", open: "○"};
 const COLOURS = {effective: "--good", late: "--late", useless: "--idle", harmful: "--bad", open: "--idle"};

@@ -9,9 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from dmr.launcher.foreign.catalogue import Catalogue
+from dmr.launcher.telemetry.read import read_telemetry
 
 PROGRAM = Path(__file__).parent / "program.py"
 Start = Callable[..., subprocess.Popen[str]]
@@ -102,8 +104,9 @@ def test_sizes_change_and_nothing_is_lost(bench: Any, foreign: Start, kind: str)
 
 def test_a_checkpoint_at_the_users_interval_and_on_demand(bench: Any, foreign: Start) -> None:
     process = foreign(
-        describe(KINDS["signal"][0]), 240, "--signal", "USR1", options=("--nodes", "1", "--checkpoint-every", "60steps")
-    )
+        describe(KINDS["signal"][0]), 240, "--signal", "USR1",
+        options=("--nodes", "1", "--checkpoint-every", "60steps", "--telemetry"),
+    )  # fmt: skip
     bench.at_step(5)
     assert bench.dmr("checkpoint", "run").returncode == 0
     bench.wait(lambda: bench.run.read_progress().acknowledged == 1, "an acknowledgement")
@@ -112,6 +115,9 @@ def test_a_checkpoint_at_the_users_interval_and_on_demand(bench: Any, foreign: S
     out = bench.end(process)
     assert process.returncode == 0, out
     assert records(bench)[0].step >= newest.step + 60
+    (node,) = read_telemetry(bench.run.folder / "telemetry").nodes
+    assert node.mean["ranks"].max() == 1 and np.nanmax(node.mean["memory"]) > 2**20
+    assert np.nanmax(node.mean["step"]) > 0, "its progress is taken along"
     listed = bench.dmr("ckpt", "ls", "run").stdout
     assert newest.name in listed and "good" in listed
 
