@@ -29,19 +29,36 @@ timeout_option = click.option("--timeout", type=TIME, default="1h", show_default
 @click.command()
 @click.argument("run", shell_complete=complete_run)
 @click.option("--nodes", "-N", type=click.IntRange(1), required=True, metavar="N", help="The size to go to.")
+@click.option("--keep", metavar="NODELIST", help="Nodes that are not given back, as n[3-4,7].")
 @wait_option
 @timeout_option
-def resize(run: str, nodes: int, wait: bool, timeout: float) -> None:
+def resize(run: str, nodes: int, keep: str | None, wait: bool, timeout: float) -> None:
     """Ask the live RUN for another size, one that its --nodes allows.
 
-    Fewer nodes are given back at the next safe point; more have to be had from the queue first.
+    Fewer nodes are given back at the next safe point; more have to be had from the queue first. The node that
+    dmr-launch runs on is always kept.
 
     \b
     Examples:
       dmr resize heat-4711 --nodes 4
       dmr resize dmr-runs/heat-4711 -N 8 --wait --timeout 30m
+      dmr resize heat-4711 -N 4 --keep n[5-7]
     """
-    _post(run, "resize", wait, timeout, nodes=nodes)
+    _post(run, "resize", wait, timeout, nodes=nodes, keep=_names(keep, nodes))
+
+
+def _names(keep: str | None, most: int) -> tuple[str, ...]:
+    """Return the nodes of a list in Slurm's words."""
+    from ..slurm.parse import expand_hosts
+
+    if keep is None:
+        return ()
+    names = expand_hosts(keep)
+    if not names:
+        fail(f"--keep {keep}: this names no node", 2)
+    if len(names) > most:
+        fail(f"--keep {keep}: these are {len(names)} nodes, more than --nodes {most}", 2)
+    return names
 
 
 @click.command()

@@ -11,6 +11,7 @@ import json
 import os
 import re
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,13 +23,17 @@ _NAME = re.compile(r"\d+-\d+\.json")
 
 @dataclass(frozen=True)
 class UserRequest:
-    """One wish: ``resize`` to ``nodes``, ``stop`` (``now``: without a save), or ``checkpoint``."""
+    """One wish: ``resize`` to ``nodes``, ``stop`` (``now``: without a save), or ``checkpoint``.
+
+    ``keep`` are names of nodes that are not to be given back.
+    """
 
     name: str
     action: str
     nodes: int | None = None
     now: bool = False
     by: str = ""
+    keep: tuple[str, ...] = ()
 
 
 SETTLED = 2.0
@@ -56,7 +61,9 @@ class Requests:
         self._seen_at = self._listed = 0.0
         self._taken: set[str] = set()
 
-    def post(self, action: str, *, nodes: int | None = None, now: bool = False, by: str = "") -> str:
+    def post(
+        self, action: str, *, nodes: int | None = None, now: bool = False, by: str = "", keep: Sequence[str] = ()
+    ) -> str:
         """Write a request; returns its name.
 
         Raises
@@ -67,7 +74,8 @@ class Requests:
         name = f"{time.time_ns()}-{os.getpid()}.json"
         temporary = self.folder / f".{name}"
         try:
-            temporary.write_text(json.dumps({"action": action, "nodes": nodes, "now": now, "by": by}))
+            wish = {"action": action, "nodes": nodes, "now": now, "by": by, "keep": list(keep)}
+            temporary.write_text(json.dumps(wish))
             temporary.rename(self.folder / name)
         except OSError as error:
             raise RunDirError(f"can't write a request to {self.folder}: {error.strerror}") from None
@@ -123,7 +131,7 @@ class Requests:
             nodes = found.get("nodes")
             return UserRequest(
                 name, str(found["action"]), None if nodes is None else int(nodes), bool(found.get("now")),
-                str(found.get("by", "")),
+                str(found.get("by", "")), tuple(map(str, found.get("keep", ()))),
             )  # fmt: skip
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             self.answer(UserRequest(name, ""), "refused", "the request can't be read")

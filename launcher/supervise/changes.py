@@ -265,6 +265,9 @@ class Changes:
         if self.account.number >= self.options.max_generations:
             self.requests.answer(request, "refused", "all generations are used up (--max-generations)")
             return
+        if request.keep and (why := self.place.why_not_keep(request.keep, nodes)):
+            self.requests.answer(request, "refused", why)
+            return
         self.answer("refused", "another request came after it")
         if nodes == app.nodes and self.plan is None:
             self.successors.cancel(f"{by} wants to stay at {nodes} nodes")
@@ -282,6 +285,8 @@ class Changes:
         current = self.successors.current
         if current is not None and current.nodes == (wish.nodes, wish.nodes):
             return
+        if wish.keep:
+            self.place.prefer(wish.keep)
         if not self._change(app, wish.nodes, self._wish_by, f"asked for by {self._wish_by}"):
             refused = self.account.clock() < self.successors.refused_until
             why = self.successors.refusal if refused else "see the launcher's log"

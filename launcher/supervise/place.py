@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..engines.engine import Allocation, Engine, EngineError, Launch, Ranks, ShrinkRefused
@@ -99,6 +100,22 @@ class Place:
     def idle(self) -> int:
         """Nodes held beyond those that the ranks were started on, which a later try may give back."""
         return 0 if self.shrink_refused else len(self.allocation.nodes) - self.used
+
+    def why_not_keep(self, keep: Sequence[str], nodes: int) -> str:
+        """Return why these nodes can't be among ``nodes`` that are kept; empty when they can."""
+        held = self.allocation.nodes
+        if self.in_place or self.shrink_refused or nodes >= self.used:
+            return "nodes to keep can be named where a job gives nodes back, and nowhere else"
+        if unknown := [each for each in keep if each not in held]:
+            return f"{', '.join(unknown)} can't be kept: the job holds {', '.join(held)}"
+        if len(wanted := dict.fromkeys((held[0], *keep))) > nodes:
+            return f"{', '.join(wanted)} are more than {nodes} nodes ({held[0]} stays, since dmr-launch runs there)"
+        return ""
+
+    def prefer(self, keep: Sequence[str]) -> None:
+        """Let these nodes be used before others, after the one that the launcher runs on."""
+        held = self.allocation.nodes
+        self.allocation = dataclasses.replace(self.allocation, nodes=tuple(dict.fromkeys((held[0], *keep, *held))))
 
     def fit(self, nodes: int) -> None:
         """Hold the nodes that are used and no more, where the engine allows it."""

@@ -28,6 +28,22 @@ def test_shrinks_in_place_and_grows_by_a_successor(slurm: Any, expected_after: E
     assert (slurm.folder / "post.txt").read_text().count("post-command") == 1  # in the last job alone
 
 
+def test_the_user_names_nodes_that_are_not_given_back(slurm: Any, expected_after: Expected) -> None:
+    slurm.submit(200, 0.05, options=("--nodes", "1:4", "--dwell", "1h"), sbatch=("--nodes=4",))
+    slurm.at_step(5)
+    (launched,) = slurm.events("launched")
+    first, *others = launched["hosts"]
+    answer = slurm.dmr("resize", "run", "--nodes", "2", "--keep", "elsewhere")
+    assert answer.returncode == 1 and f"elsewhere can't be kept: the job holds {first}" in answer.stderr
+    answer = slurm.dmr("resize", "run", "--nodes", "2", "--keep", ",".join(others[-2:]))
+    assert answer.returncode == 1 and f"{first} stays, since dmr-launch runs there" in answer.stderr
+    answer = slurm.dmr("resize", "run", "--nodes", "2", "--keep", others[-1], "--wait")
+    assert answer.returncode == 0, answer.stderr
+    assert slurm.events("launched")[-1]["hosts"] == [first, others[-1]]
+    out = slurm.finished()
+    assert np.array_equal(slurm.final(), expected_after(200)), out
+
+
 def test_gives_way_to_a_job_that_waits_and_grows_again(slurm: Any, expected_after: Expected) -> None:
     slurm.submit(600, 0.3, "--scale", options=("--nodes", "2:8"), sbatch=("--nodes=8",))
     slurm.at_step(5)

@@ -70,3 +70,11 @@ def test_a_request_that_nobody_takes_up_is_taken_back(
     with pytest.raises(UserError, match=words):
         steer._answer(run, requests, name, 0.3)
     assert Requests(run).take() == []
+
+
+@pytest.mark.parametrize(("keep", "words"), [("n[3-1]", "names no node"), ("n[1-3]", "more than --nodes 2")])
+def test_nodes_to_keep_are_a_list_that_fits(keep: str, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        steer._names(keep, 2)
+    assert steer._names("n[2,4]", 2) == ("n2", "n4")
+    assert steer._names(None, 2) == ()
