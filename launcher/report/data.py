@@ -18,7 +18,7 @@ from .advice import advise
 SKIPPED = frozenset({"held", "requested", "memory_held", "processes", "sampler"})
 """Columns that the page shows otherwise, or not."""
 UNITS: Mapping[str, str] = {
-    "cpu": "share", "busiest": "processors", "gpu": "share", "waiting": "share", "memory": "bytes",
+    "cpu": "share", "gpu": "share", "waiting": "share", "memory": "bytes",
     "memory_held": "bytes", "node_memory": "bytes", "read": "bytes/s", "write": "bytes/s", "received": "bytes/s",
     "sent": "bytes/s", "switches": "1/s", "used": "nodes", "seconds_per_step": "s", "step": "steps", "gpu_watts": "W",
 }  # fmt: skip

@@ -196,7 +196,8 @@ class Recogniser:
     def _learn(self, phase: str, sample: Mapping[str, float]) -> None:
         """Learn what a phase looks like at a size at which nobody saw it."""
         if self._looks[phase].nodes != self._nodes:
-            self._learnt.setdefault(phase, _Moments()).add(sample)
+            known = {name: value for name, value in sample.items() if name in self._tolerances}
+            self._learnt.setdefault(phase, _Moments()).add(known)
 
     @property
     def learnt(self) -> tuple[Look, ...]:

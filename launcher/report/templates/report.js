@@ -3,7 +3,7 @@
 const NS = "http://www.w3.org/2000/svg";
 const LEFT = 58, RIGHT = 12;
 const NAMES = {cpu: "processors busy", gpu: "GPUs busy", waiting: "waiting for other ranks", memory: "program, fullest node",
-  node_memory: "all on it", busiest: "busiest rank", read: "read", write: "written", received: "received", sent: "sent",
+  node_memory: "all on it", busiest: "processors of the busiest rank", read: "read", write: "written", received: "received", sent: "sent",
   switches: "context switches", ranks: "ranks", step: "step", seconds_per_step: "seconds a step", gpu_watts: "GPU power"};
 const GROUPS = [["cpu", "gpu", "waiting"], ["busiest"], ["memory", "node_memory"], ["seconds_per_step"],
   ["read", "write"], ["received", "sent"], ["switches"], ["gpu_watts"]];

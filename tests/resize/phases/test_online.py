@@ -130,6 +130,16 @@ def test_at_a_size_that_nobody_saw_phases_are_recognised_by_what_does_not_depend
     assert learnt["assemble"].mean["seconds_per_step"] == pytest.approx(1.3, abs=0.2)
 
 
+def test_signals_that_earlier_runs_did_not_have_change_nothing() -> None:
+    known = [each for each in looks(0.1) if each.phase != "write"]
+    rng = np.random.default_rng(9)
+    values = {name: LEVELS["solve"][name] + 0.1 * span * rng.normal(size=60) for name, span in SPAN.items()}
+    values["waiting"] = np.full(60, 0.3)
+    for nodes in (4, 2):
+        found = told(Recogniser(known, nodes, FLOORS), Signals(np.arange(60.0), values, FLOORS))
+        assert set(found) <= {"solve", None} and set(found[2 * CONFIRM :]) == {"solve"}
+
+
 def test_where_phases_look_alike_what_is_expected_decides() -> None:
     alike = [Look("a", 4, {"cpu": 0.5}, {"cpu": 0.1}, 100), Look("b", 4, {"cpu": 0.5}, {"cpu": 0.1}, 100)]
     other = Look("c", 4, {"cpu": 0.0}, {"cpu": 0.1}, 100)
