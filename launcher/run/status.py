@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 
-from ..supervise.owner import BEAT, Owner, owner_of
+from ..supervise.owner import SILENT, Owner, owner_of
 from .history import FINAL, History, read_history
 from .identity import lives
 from .rundir import LauncherState, Progress, RunDir
 
-RECENT = 4 * BEAT
-"""A sign of life of that age in seconds, by this machine's clock, still counts."""
+RECENT = SILENT
+"""A sign of life of that age in seconds, by this machine's clock, still counts: a launcher that waits for an answer of
+its scheduler gives none meanwhile, and is not to be told gone before `dmr resume` would take it for that."""
 
 
 @dataclass(frozen=True)
