@@ -85,6 +85,23 @@ def test_a_later_record_of_a_run_replaces_the_earlier() -> None:
     assert len(book.entries[KEY].runs) == 1
 
 
+def test_how_phases_look_is_kept_weighed_and_checked() -> None:
+    def run(name: str, time: float, cpu: float, phase: str = "phase 1") -> RunRecord:
+        return record_of(name, time, {phase: [AtSize(4, 1.0, 50, look={"cpu": (cpu, 0.02)}, seen=50)]}, [])
+
+    book = Book().with_run(KEY, run("a", 0.0, 0.5)).with_run(KEY, run("b", 90 * DAY, 0.8))
+    assert Book.from_json(json.loads(json.dumps(book.to_json()))) == book
+    (look,) = book.entries[KEY].looks(90 * DAY)
+    assert (look.phase, look.nodes, look.samples) == ("phase 1", 4, 100)
+    assert look.mean["cpu"] == pytest.approx((0.5 * 0.5 + 0.8) / 1.5) and look.spread["cpu"] > 0.1
+    mixed = book.with_run(KEY, run("c", 90 * DAY, 0.6, "whole run"))
+    assert {each.phase for each in mixed.entries[KEY].looks(90 * DAY)} == {"phase 1"}, "the other is a mixture"
+    found = book.to_json()
+    found["entries"][0]["runs"]["a"]["phases"]["phase 1"][0]["look"]["cpu"] = [float("nan"), 0.1]
+    with pytest.raises(KnowledgeError, match="not finite"):
+        Book.from_json(found)
+
+
 def test_old_runs_are_pruned() -> None:
     book = Book({KEY: entry(*(record(f"{n:03}", float(n)) for n in range(60)))}).pruned(10)
     assert [each.run for each in book.entries[KEY].runs][0] == "050"
