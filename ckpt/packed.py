@@ -74,6 +74,8 @@ class Packed(np.lib.mixins.NDArrayOperatorsMixin):
         return self._read_box(Box(tuple(lo), tuple(hi)))[tuple(inside)]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        if copy is False:
+            raise ValueError("a compressed array can't be had without a copy")
         found = self._whole()
         return found if dtype is None else found.astype(dtype, copy=False)
 
@@ -97,9 +99,9 @@ class Packed(np.lib.mixins.NDArrayOperatorsMixin):
 
 def _add(chosen: range, lo: list[int], hi: list[int], inside: list[Any]) -> None:
     """Add one axis: the least box that has the chosen indices, and which of these."""
-    begin, end = (min(chosen), max(chosen) + 1) if len(chosen) else (0, 0)
-    lo.append(begin)
-    hi.append(end)
+    ends = sorted((chosen[0], chosen[-1])) if len(chosen) else (0, -1)
+    lo.append(ends[0])
+    hi.append(ends[1] + 1)
     inside.append(slice(None, None, chosen.step))
 
 

@@ -218,13 +218,14 @@ def _chosen(where: str, step: int | None, group: Any) -> list[Path]:
 
 def _verify(path: Path, group: Any, as_json: bool) -> dict[str, Any]:
     """Read a checkpoint, mark it, and tell. Collective."""
-    from ...ckpt import CheckpointError
+    from ...ckpt import CheckpointError, Damaged
     from ...ckpt.commit import clear_bad, mark_bad
     from ...ckpt.reader import open_together
 
     began = time.perf_counter()
     problems: list[str] = []
     size = 0
+    judged = True
     try:
         with open_together(path, group) as file:
             size = file.bytes
@@ -232,14 +233,17 @@ def _verify(path: Path, group: Any, as_json: bool) -> dict[str, Any]:
                 problems = [each.text for each in file.verify(advance, group)]
     except CheckpointError as error:
         problems = [str(error)]
+        # A missing package, or a file of a later version, says nothing of the checkpoint.
+        judged = isinstance(error, Damaged)
     seconds = time.perf_counter() - began
-    if group.rank == 0:
+    if group.rank == 0 and judged:
         if problems:
             mark_bad(path, problems[0])
         else:
             clear_bad(path)
     if not as_json:
-        click.echo(f"{path}: {'good' if not problems else 'BAD'} ({format_size(size)}, {seconds:.1f} s)")
+        state = "good" if not problems else "BAD" if judged else "can't be checked"
+        click.echo(f"{path}: {state} ({format_size(size)}, {seconds:.1f} s)")
         for text in problems:
             click.echo(f"  {text}")
     return {"path": str(path), "good": not problems, "bytes": size, "seconds": seconds, "problems": problems}

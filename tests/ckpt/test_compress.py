@@ -463,6 +463,19 @@ def test_tools(cube: Path, tmp_path: Path) -> None:
     assert wrong.returncode != 0 and "there is no compression 'lzma'" in wrong.stderr
 
 
+def test_verify_without_the_package_judges_nothing(tmp_path: Path) -> None:
+    pytest.importorskip("zstandard")
+    with Store(tmp_path, compress="zstd") as store:
+        path = store.save(1, state()).path
+    body = (
+        f"import sys; sys.modules['zstandard'] = None; sys.argv = ['dmr', 'ckpt', 'verify', {str(path)!r}]; "
+        "from dmr.launcher.cli.dmr import main; main()"
+    )
+    found = subprocess.run([sys.executable, "-c", body], timeout=60, capture_output=True, text=True, check=False)
+    assert found.returncode == 1 and "can't be checked" in found.stdout and "pip install zstandard" in found.stdout
+    assert Store(tmp_path).list()[0].bad is None
+
+
 def test_other_tools_decompress_what_was_compressed_here() -> None:
     data = np.arange(1000.0).view(np.uint8)
     assert zlib.decompress(Codec("zlib", 6).compress(data)) == data.tobytes()
