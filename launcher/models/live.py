@@ -81,10 +81,15 @@ class LiveSignals:
         found: list[tuple[float, Mapping[str, float]]] = []
         for back in range(max(map(len, rows), default=0), 0, -1):
             those = [each[-back] for each in rows if len(each) >= back]
-            sample = sample_of([row for _, row in those])
+            sample = sample_of([row for _, row in those], own_network=self._own_network)
             if sample:
                 found.append((sum(time for time, _ in those) / len(those), sample))
         return found
+
+    @property
+    def _own_network(self) -> bool:
+        hosts = {(each.header.facts or {}).get("host", each.header.node) for each in self._tails.values()}
+        return len(hosts) == len(self._tails) > 1
 
     def _search(self) -> None:
         with contextlib.suppress(OSError):

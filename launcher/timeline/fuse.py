@@ -314,6 +314,7 @@ def _facts(sources: Sources) -> dict[str, float | str]:
     if sources.telemetry.nodes:
         found["resolution"] = max(each.period for each in sources.telemetry.nodes)
         found["nodes_sampled"] = len({each.node for each in sources.telemetry.nodes})
+        found["hosts_sampled"] = len({each.facts.get("host", each.node) for each in sources.telemetry.nodes})
     return found
 
 

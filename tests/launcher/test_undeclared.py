@@ -112,6 +112,17 @@ def test_clocks_that_differ_broken_files_and_late_nodes_are_nothing(tmp_path: Pa
     assert live.new(START + 12) == []
 
 
+def test_a_network_that_several_nodes_share_tells_nothing_of_the_program(tmp_path: Path) -> None:
+    for host, expected in (("n{}", True), ("shared", False)):
+        folder = tmp_path / host
+        folder.mkdir()
+        for number in (1, 2):
+            header = Header(1, f"n{number}", ("cpu", "cpus", "received"), facts={"host": host.format(number)})
+            Pyramid(folder, header).append(START, (1.0, 2.0, 65536.0 * 9))
+        ((_, sample),) = LiveSignals(folder, 1, 2).new(START)
+        assert sample == ({"cpu": 0.5, "received": 1.0} if expected else {"cpu": 0.5})
+
+
 def test_steps_count_for_the_phase_that_was_recognised_at_their_time(tmp_path: Path) -> None:
     run, now = RunDir.create(tmp_path / "run", {"run": "r"}), [0.0]
     app = Application(run, 1, "t", 2, None, grace=1.0, next_id=lambda: 1, clock=lambda: now[0])  # type: ignore[arg-type]

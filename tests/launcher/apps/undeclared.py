@@ -38,7 +38,7 @@ def main(run: dmr.Run) -> None:
     order = [name for name, count in zip(SERIAL, counts, strict=True) for _ in range(int(count))]
     run.array("u", shape=(100_000,), dtype="f8")
     path = f"written.{run.comm.rank}"
-    stream, written = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), [0]
+    stream, written = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), [0]
     for step in run.steps(len(order)):
         name = order[step]
         seconds = unit * (SERIAL[name] + (1 - SERIAL[name]) / run.nodes)
