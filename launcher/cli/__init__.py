@@ -10,6 +10,7 @@ import dataclasses
 import errno
 import importlib
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -49,6 +50,8 @@ def run_command(command: click.Command, name: str) -> NoReturn:
     from ..run.rundir import RunDirError
     from ..supervise.console import discard
 
+    if f"_{name}_COMPLETE".replace("-", "_").upper() in os.environ:
+        importlib.import_module(".completing", __package__)  # its way of bash
     try:
         status = command.main(prog_name=name, standalone_mode=False)
         sys.exit(status if isinstance(status, int) else 0)
@@ -211,17 +214,6 @@ SIZE = _Parsed("size", parse_size)
 
 TIME = _Parsed("time", parse_time)
 """click type: seconds, written as ``90``, ``5m`` or ``1:30:00``."""
-
-def complete_run(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
-    """Complete a RUN: the runs below ``dmr-runs``, and folders."""
-    from pathlib import Path
-
-    from click.shell_completion import CompletionItem
-
-    names = sorted(path.parent.name for path in Path("dmr-runs").glob("*/run.json"))
-    found = [CompletionItem(name) for name in names if name.startswith(incomplete)]
-    return found or [CompletionItem(incomplete, type="dir")]
-
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 

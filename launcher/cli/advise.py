@@ -7,10 +7,11 @@ from typing import Any
 import click
 
 from . import EXIT_USAGE, fail, format_time, json_option, print_json, print_table
+from .completing import complete_run
 
 
 @click.command()
-@click.argument("run")
+@click.argument("run", shell_complete=complete_run)
 @click.option("--policy-option", "pairs", multiple=True, metavar="KEY=VALUE", help="An option of the policy phases.")
 @json_option
 def advise(run: str, pairs: tuple[str, ...], as_json: bool) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from . import LazyGroup, fail, format_size, json_option, print_json, print_table
+from .completing import complete_where
 from .foreign import is_foreign, list_records, verify_records
 from .together import together
 
@@ -45,7 +46,7 @@ def ckpt() -> None:
 
 
 @click.command()
-@click.argument("where")
+@click.argument("where", shell_complete=complete_where)
 @json_option
 def ls(where: str, as_json: bool) -> None:
     """List the checkpoints of WHERE, newest first; those in the fast folder of this node among them.
@@ -99,7 +100,7 @@ def _raw_bytes(info: Any) -> int | None:
 
 
 @click.command()
-@click.argument("where")
+@click.argument("where", shell_complete=complete_where)
 @click.option("--step", type=int, help="The checkpoint of this step, instead of the newest.")
 @click.option("--stats", is_flag=True, help="Read the numbers too: least, greatest, mean, count of NaN.")
 @json_option
@@ -176,7 +177,7 @@ def show(where: str, step: int | None, stats: bool, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("where")
+@click.argument("where", shell_complete=complete_where)
 @click.option("--step", type=int, help="Only the checkpoint of this step.")
 @json_option
 def verify(where: str, step: int | None, as_json: bool) -> None:

@@ -13,12 +13,13 @@ import click
 
 from . import TIME, fail, format_size, json_option, print_json
 from .ckpt import find_file, find_folder, find_one, opened, progress
+from .completing import complete_where, words
 from .together import together
 
 
 @click.command()
-@click.argument("one")
-@click.argument("other")
+@click.argument("one", shell_complete=complete_where)
+@click.argument("other", shell_complete=complete_where)
 @json_option
 def diff(one: str, other: str, as_json: bool) -> None:
     """Compare the content of two checkpoints; exit status 1 when it differs.
@@ -47,7 +48,7 @@ def diff(one: str, other: str, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("where")
+@click.argument("where", shell_complete=complete_where)
 @click.argument("target", type=click.Path(path_type=Path))
 @click.option("--array", "names", multiple=True, help="Only this array; may be given several times.")
 @click.option("--step", type=int, help="The checkpoint of this step, instead of the newest.")
@@ -117,7 +118,7 @@ def import_(
 
 
 @click.command()
-@click.argument("where")
+@click.argument("where", shell_complete=complete_where)
 @click.option("--keep", type=click.IntRange(min=1), help="The newest so many.")
 @click.option("--keep-every-steps", type=click.IntRange(min=1), help="The first in every so many steps.")
 @click.option("--keep-every", type=TIME, help="The first in every span of time, as 1:00:00.")
@@ -184,11 +185,14 @@ def prune(
 
 
 @click.command()
-@click.argument("where")
+@click.argument("where", shell_complete=complete_where)
 @click.option("--to", "folder", type=click.Path(path_type=Path, file_okay=False), required=True, help="Another folder.")
 @click.option("--dtype", "types", multiple=True, metavar="NAME=DTYPE", help="As u=float32.")
 @click.option("--layout", "layouts", multiple=True, metavar="NAME=LAYOUT", help="As u=block:0,1.")
-@click.option("--compress", metavar="CODEC", help="zstd, zlib, zstd:3, or none.  [default: as it is]")
+@click.option(
+    "--compress", metavar="CODEC", help="zstd, zlib, zstd:3, or none.  [default: as it is]",
+    shell_complete=words("zstd", "zlib", "none"),
+)  # fmt: skip
 @click.option("--unsafe", is_flag=True, help="Allow types that can't hold the values, as float64 to int32.")
 @click.option("--step", type=int, help="The checkpoint of this step, instead of the newest.")
 @json_option

@@ -18,6 +18,7 @@ import click
 from ..cluster import ClusterError, PrivateCluster
 from ..cluster.ending import sweep
 from ..cluster.private import Status
+from .completing import complete_cluster, complete_command
 
 _DEFAULT = "default"
 
@@ -71,7 +72,9 @@ def _shape(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-_named = click.option("--name", default=_DEFAULT, show_default=True, help="The cluster's name.")
+_named = click.option(
+    "--name", default=_DEFAULT, show_default=True, help="The cluster's name.", shell_complete=complete_cluster
+)
 
 
 @cluster.command()
@@ -110,7 +113,7 @@ def up(
 
 
 @cluster.command()
-@click.option("--name", help="Only this one.")
+@click.option("--name", help="Only this one.", shell_complete=complete_cluster)
 @click.option("--json", "as_json", is_flag=True, help="For scripts.")
 def status(name: str | None, as_json: bool) -> None:
     """Show this user's clusters; exit status 1 when there is none."""
@@ -159,9 +162,12 @@ def env(name: str) -> None:
 
 
 @cluster.command(context_settings={"ignore_unknown_options": True})
-@click.option("--name", help="Inside this cluster, that is up; without it in one that lasts as long as the command.")
+@click.option(
+    "--name", help="Inside this cluster, that is up; without it in one that lasts as long as the command.",
+    shell_complete=complete_cluster,
+)  # fmt: skip
 @_shape
-@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, shell_complete=complete_command)
 def run(
     name: str | None,
     nodes: int,

@@ -5,13 +5,15 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
+from . import completing  # noqa: F401  # its way of bash
+
 PROGRAMS = {"dmr": "_DMR_COMPLETE", "dmr-launch": "_DMR_LAUNCH_COMPLETE"}
 
 
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print what makes SHELL complete commands, options and runs of dmr and dmr-launch.
+    """Print what makes SHELL complete commands, options, runs, policies and files of dmr and dmr-launch.
 
     \b
     Examples:

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from . import EXIT_USAGE, TIME, fail, format_time, json_option, print_json, print_table
+from .completing import complete_policy, complete_run
 
 if TYPE_CHECKING:
     from ...resize.policy import Policy
 
 
 @click.command()
-@click.argument("run")
+@click.argument("run", shell_complete=complete_run)
 @click.option("--at", type=TIME, metavar="TIME", help="The decision in force so long after the run began.")
 @click.option("--all", "every", is_flag=True, help="One line for every decision.")
 @json_option
@@ -58,8 +59,11 @@ def explain(run: str, at: float | None, every: bool, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("run")
-@click.option("--policy", default="queue", show_default=True, metavar="NAME", help="A name, or module:Class.")
+@click.argument("run", shell_complete=complete_run)
+@click.option(
+    "--policy", default="queue", show_default=True, metavar="NAME", help="A name, or module:Class.",
+    shell_complete=complete_policy,
+)  # fmt: skip
 @click.option("--policy-option", "pairs", multiple=True, metavar="KEY=VALUE", help="An option of the policy.")
 @json_option
 def replay(run: str, policy: str, pairs: tuple[str, ...], as_json: bool) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from . import EXIT_USAGE, UserError, fail, json_option, print_json, print_table
+from .completing import complete_command
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -22,7 +23,7 @@ from . import EXIT_USAGE, UserError, fail, json_option, print_json, print_table
 @click.option("--local-nodes", type=click.IntRange(1), metavar="N", help="Nodes that this machine counts for.")
 @click.option("--launch-option", "launch_options", multiple=True, metavar="OPTION", help="Handed on to dmr-launch.")
 @json_option
-@click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True)
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True, shell_complete=complete_command)
 @click.pass_context
 def experiment(ctx: click.Context, command: tuple[str, ...], **given: Any) -> None:
     """Measure how COMMAND scales: a few steps at each size, phase by phase, in one malleable run.

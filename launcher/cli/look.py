@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from . import complete_run, format_size, format_time, json_option, print_json, print_table
+from . import format_size, format_time, json_option, print_json, print_table
+from .completing import complete_run
 
 if TYPE_CHECKING:
     from ..run.status import RunStatus

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from . import fail, format_size, json_option, print_json, print_table
+from .completing import complete_learned, complete_run
 
 if TYPE_CHECKING:
     from ...resize.phases.knowledge import Book, Key
@@ -32,7 +33,7 @@ def model() -> None:
 
 
 @model.command()
-@click.argument("program", required=False)
+@click.argument("program", required=False, shell_complete=complete_learned)
 @json_option
 def show(program: str | None, as_json: bool) -> None:
     """Tell what is known of PROGRAM, or of all."""
@@ -62,7 +63,7 @@ def show(program: str | None, as_json: bool) -> None:
 
 
 @model.command()
-@click.argument("program", required=False)
+@click.argument("program", required=False, shell_complete=complete_learned)
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="File.  [default: printed]")
 def export(program: str | None, output: Path | None) -> None:
     """Write what is known of PROGRAM, or of all, as JSON."""
@@ -95,7 +96,7 @@ def import_(files: tuple[Path, ...]) -> None:
 
 
 @model.command()
-@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...", shell_complete=complete_run)
 @click.option("--as", "input_class", metavar="CLASS", help="The class of their input.  [default: the arguments]")
 def learn(runs: tuple[str, ...], input_class: str | None) -> None:
     """Learn from RUNS that were not learnt from when they ended."""
@@ -121,7 +122,7 @@ def learn(runs: tuple[str, ...], input_class: str | None) -> None:
 
 
 @model.command()
-@click.argument("program", required=False)
+@click.argument("program", required=False, shell_complete=complete_learned)
 @click.option("--all", "everything", is_flag=True, help="All programs.")
 @click.option("--input", "input_class", metavar="CLASS", help="Only with this class of input.")
 @click.option("--machine", help="Only on this machine.")

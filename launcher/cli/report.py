@@ -9,10 +9,11 @@ from typing import Any
 import click
 
 from . import fail, json_option, print_json
+from .completing import complete_run
 
 
 @click.command()
-@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...", shell_complete=complete_run)
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write a page (HTML).")
 @click.option("--text", "as_text", is_flag=True, help="Print the report.  [default without -o]")
 @json_option

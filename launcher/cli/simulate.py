@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from . import EXIT_USAGE, TIME, fail, format_time, json_option, print_json, print_table
+from .completing import complete_policy, complete_workload, words
 from .decisions import policy_of
 
 if TYPE_CHECKING:
@@ -45,10 +46,13 @@ class _Share(click.ParamType):
     "they asked for lies between 80% and 50% parallel efficiency. UTILISATION are the nodes held, COMPUTING those that "
     "computed."
 )
-@click.argument("workload")
+@click.argument("workload", shell_complete=complete_workload)
 @click.option("--nodes", type=click.IntRange(1), help="Size of the machine.  [default: the workload's, else 128]")
 @click.option("--malleable", type=_Share(), default=1.0, show_default=True, help="Share of jobs that are malleable.")
-@click.option("--policy", "policies", multiple=True, metavar="NAME", help="Compare these.  [default: queue]")
+@click.option(
+    "--policy", "policies", multiple=True, metavar="NAME", help="Compare these.  [default: queue]",
+    shell_complete=complete_policy,
+)  # fmt: skip
 @click.option("--policy-option", "pairs", multiple=True, metavar="KEY=VALUE", help="An option of every policy.")
 @click.option(
     "--scheduler",
@@ -67,6 +71,7 @@ class _Share(click.ParamType):
     default="range",
     show_default=True,
     metavar="SIZE",
+    shell_complete=words("least", "preferred", "asked", "largest", "range"),
     help="What a malleable job asks for: least, preferred, asked, largest, or range (as much as is free).",
 )
 @click.option("--interval", type=TIME, default="60", show_default=True, help="Time between looks at the queue.")

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from . import TIME, complete_run, fail
+from . import TIME, fail
+from .completing import complete_run
 
 if TYPE_CHECKING:
     from ..run.requests import Requests

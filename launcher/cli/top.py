@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from . import TIME, fail, format_time, print_json, print_table
+from .completing import complete_run
 
 if TYPE_CHECKING:
     from ..run.watching import Watched
@@ -21,7 +22,7 @@ OLD = 86400.0
 
 
 @click.command()
-@click.argument("runs", nargs=-1)
+@click.argument("runs", nargs=-1, shell_complete=complete_run)
 @click.option("--interval", type=TIME, default="2", show_default=True, help="Between two looks at the files.")
 @click.option("--once", is_flag=True, help="Print once, and end. So it is when the output is no terminal.")
 @click.option("--ended", is_flag=True, help="Runs that ended more than a day ago, too.")
