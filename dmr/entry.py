@@ -117,9 +117,16 @@ def begin(
     compress: str | None = None,
 ) -> Run:
     """Return the run of this process. Collective."""
+    global _last
     chosen = settings(every, keep, driver, background, fast_dir, compress)
     generation = Generation.from_environment()
-    return Run(world() if comm is None else comm, generation, chosen)
+    _last = Run(world() if comm is None else comm, generation, chosen)
+    return _last
+
+
+_last: Run | None = None
+"""The run of this process, for what its failure means."""
+_OWN_FAULT = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, PermissionError)
 
 
 class guarded:
@@ -149,7 +156,7 @@ def fail(error: BaseException, comm: Any = None) -> NoReturn:
     rank = comm.Get_rank() if comm is not None else 0
     user = isinstance(error, USER_ERRORS)
     if isinstance(error, SystemExit):
-        text = f"dmr: rank {rank} called sys.exit({error.code!r})\n"
+        text = f"dmr: rank {rank}: sys.exit({error.code!r})\n"
     elif user:
         text = f"dmr: error: {error}\n"
     else:
@@ -175,14 +182,26 @@ def _first(rank: int, error: BaseException, user: bool, text: str) -> bool:
         record = {
             "rank": rank,
             "time": time.time(),
-            # What a file system refuses now it may grant at the next start.
-            "kind": "user" if user and not isinstance(error, StorageError) else "crash",
+            "kind": "user" if _would_repeat(error) else "crash",
             "error": type(error).__name__,
             "text": text,
         }
         return RunDir(generation.folder).claim_failure(generation.number, record)
     except (RunDirError, OSError):
         return True
+
+
+def _would_repeat(error: BaseException) -> bool:
+    """Whether a restart would only repeat a failure: a user's mistake, and what fails before the first step.
+
+    What a file system or MPI refuses now it may grant at the next start.
+    """
+    if isinstance(error, StorageError) or type(error).__module__.partition(".")[0] == "mpi4py":
+        return False
+    if isinstance(error, USER_ERRORS):
+        return True
+    passing = isinstance(error, MemoryError) or (isinstance(error, OSError) and not isinstance(error, _OWN_FAULT))
+    return not passing and _last is not None and not _last.began
 
 
 def world_or_none() -> Any:

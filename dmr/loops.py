@@ -32,6 +32,11 @@ class Loops:
         return {"loops": loops, "once": sorted(self._once)}
 
     @property
+    def entered(self) -> bool:
+        """Whether the program has come to its first loop."""
+        return self._entered > 0
+
+    @property
     def inside(self) -> bool:
         return self._inside
 

@@ -90,6 +90,11 @@ class Run(Declarations):
         """Turns begun so far over all loops of the run; what a checkpoint is numbered by."""
         return self._loops.step
 
+    @property
+    def began(self) -> bool:
+        """Whether the program has come to its first safe point, in this generation or an earlier one."""
+        return self._loops.entered or not self.fresh
+
     def steps(self, n: int, start: int = 0) -> Iterator[int]:
         """Yield the steps ``start`` … ``n - 1``, each after a safe point; after a restart those that are left.
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from . import EXIT_USAGE, TIME, fail, parse_time, run_command
+from .completing import complete_app, complete_command, complete_folder, complete_mpi, complete_policy, one_of
 
 if TYPE_CHECKING:
     from ..engines.engine import Allocation, Engine
@@ -64,21 +65,26 @@ class _Every(click.ParamType):
 @click.option("--nodes", metavar="MIN:MAX", help="Sizes: 4, 2:16, 2:16:2, 4,8,16, 1:16:pow2.  [default: those held]")
 @click.option("--start", type=click.IntRange(1), metavar="N", help="Nodes to begin with.")
 @click.option("--ntasks-per-node", type=click.IntRange(1), metavar="N", help="Ranks a node.  [default: the job's, 1]")
-@click.option("--policy", default="queue", show_default=True, metavar="NAME", help="A name, or module:Class.")
+@click.option("--policy", default="queue", show_default=True, metavar="NAME", help="A name, or module:Class.",
+              shell_complete=complete_policy)  # fmt: skip
 @click.option("--policy-option", "policy_options", multiple=True, metavar="KEY=VALUE", help="An option of the policy.")
 @click.option("--dwell", type=TIME, help="How long a size is kept at least.  [default: the policy's]")
 @click.option("--query-interval", type=TIME, default="60", show_default=True, help="Between two looks at the queue.")
 @click.option("--engine", type=click.Choice(["auto", "slurm", "local", "held"]), default="auto", show_default=True,
               help="held: within this job, on any part of its nodes, without the queue.")  # fmt: skip
-@click.option("--mpi", default="auto", show_default=True, metavar="NAME", help="srun-pmix, mpirun, mpiexec, a path.")
+@click.option("--mpi", default="auto", show_default=True, metavar="NAME", help="srun-pmix, mpirun, mpiexec, a path.",
+              shell_complete=complete_mpi)  # fmt: skip
 @click.option("--local-nodes", type=click.IntRange(1), metavar="N", help="Nodes that this machine counts for.")
-@click.option("--app", metavar="FILE", help="A program that writes its own restart files: its TOML file, or a profile.")
+@click.option("--app", metavar="FILE", help="A program that writes its own restart files: its TOML file, or a profile.",
+              shell_complete=complete_app)  # fmt: skip
 @click.option("--run-dir", type=click.Path(path_type=Path), help="Default: dmr-runs/PROGRAM-JOB")
 @click.option("--checkpoint-every", type=_Every(), help="Save that often: 15m, 1:30:00, 500steps, auto.")
 @click.option("--keep", type=click.IntRange(1), metavar="N", help="Checkpoints to keep.  [default: 2]")
 @click.option("--background", is_flag=True, help="Compute on while a checkpoint is written; takes a copy of the state.")
-@click.option("--fast-dir", metavar="DIR", help="Save to this folder of the node first, copy from there: /dev/shm.")
-@click.option("--compress", metavar="CODEC", help="Compress checkpoints: zstd, zlib, zstd:3; none: as they are.")
+@click.option("--fast-dir", metavar="DIR", help="Save to this folder of the node first, copy from there: /dev/shm.",
+              shell_complete=complete_folder)  # fmt: skip
+@click.option("--compress", metavar="CODEC", help="Compress checkpoints: zstd, zlib, zstd:3; none: as they are.",
+              shell_complete=one_of("zstd", "zlib", "none"))  # fmt: skip
 @click.option("--driver", type=click.Choice(["auto", "mpio", "direct"]), help="How checkpoints are written.")
 @click.option("--grace", type=TIME, default="120", show_default=True, help="For a save, before the ranks are killed.")
 @click.option("--max-restarts", type=click.IntRange(0), default=3, show_default=True, metavar="N", help="Crashes.")
@@ -98,9 +104,10 @@ class _Every(click.ParamType):
 @click.option("-q", "--quiet", is_flag=True, help="Tell only of trouble.")
 @click.option("-v", "--verbose", is_flag=True, help="Tell every decision.")
 @click.version_option(package_name="dmr-malleable", prog_name="dmr-launch")
-@click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True)
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True, shell_complete=complete_command)
 def launch(command: tuple[str, ...], **given: Any) -> int:
     """Run COMMAND as a malleable MPI program: its size may change while it runs."""
+    from ..engines.program import doubled
     from ..run.options import RunOptions
     from ..supervise.begin import Claim, arrive, forget_claim
     from ..supervise.console import NORMAL, QUIET, VERBOSE, Console
@@ -108,6 +115,8 @@ def launch(command: tuple[str, ...], **given: Any) -> int:
     console = Console(QUIET if given["quiet"] else VERBOSE if given["verbose"] else NORMAL)
     if int(os.environ.get("SLURM_HET_SIZE", "1") or 1) > 1:
         fail("a heterogeneous job can't change its size: submit it without ':' between components", EXIT_USAGE)
+    if (why := doubled(() if given["app"] else command)) is not None:
+        fail(why, EXIT_USAGE)
     claim = Claim.from_environment(os.environ)
     if claim is not None and not claim.belongs_to(_job()):
         forget_claim(os.environ)

@@ -25,6 +25,7 @@ RANKS = (b"OMPI_COMM_WORLD_RANK=", b"PMI_RANK=", b"PMIX_RANK=")
 GRACE_SECONDS = 5.0
 KILL_SECONDS = 20.0
 _CHUNK = 1 << 16
+_LAST = 1 << 14
 
 
 class ProcessRanks:
@@ -45,6 +46,8 @@ class ProcessRanks:
     sweep
         Ends what the starter left behind elsewhere (steps of a Slurm job); called by `kill` before it gives up on the
         starter, with the seconds that it may take.
+    status
+        Makes the status of the ranks of the starter's own and the last of what was put out.
 
     Raises
     ------
@@ -61,8 +64,10 @@ class ProcessRanks:
         *,
         ask: Callable[[str], bool] | None = None,
         sweep: Callable[[float], None] | None = None,
+        status: Callable[[int, bytes], int] | None = None,
     ) -> None:
         self.argv = tuple(argv)
+        self._status, self._last = status, bytearray()
         self.mark = secrets.token_hex(8)
         self._ask, self._sweep = ask, sweep
         self._copier: threading.Thread | None = None
@@ -87,7 +92,10 @@ class ProcessRanks:
         if sink is not None:
             assert self._process.stdout is not None
             self._copier = threading.Thread(
-                target=_copy, args=(self._process.stdout.fileno(), sink), name="dmr-output", daemon=True
+                target=_copy,
+                args=(self._process.stdout.fileno(), sink, self._last),
+                name="dmr-output",
+                daemon=True,
             )
             self._copier.start()
 
@@ -103,7 +111,8 @@ class ProcessRanks:
         if self._copier is not None and self._copier.is_alive():
             # What was written last is still in the pipe; a process that outlives its starter may hold it open.
             self._copier.join(0.5)
-        return code if code >= 0 else 128 - code
+        found = code if code >= 0 else 128 - code
+        return found if self._status is None else self._status(found, bytes(self._last))
 
     def terminate(self) -> None:
         """Send SIGTERM to the ranks; mpirun and mpiexec hand it on to them."""
@@ -204,14 +213,16 @@ def _die_with_parent(environ: Mapping[str, str]) -> list[str]:
     return [setpriv, "--pdeathsig", "TERM", "--"] if setpriv else []
 
 
-def _copy(source: int, sink: int) -> None:
+def _copy(source: int, sink: int, last: bytearray) -> None:
     """Copy output to a log and to standard output, as long as each takes it: neither a full disk nor a reader that is
-    gone may block the ranks."""
+    gone may block the ranks. The last of it is kept."""
     shown = True
     try:
         while chunk := os.read(source, _CHUNK):
             _write(sink, chunk)
             shown = shown and _write(sys.stdout.fileno(), chunk)
+            last += chunk
+            del last[:-_LAST]
     except (OSError, ValueError):
         return
     finally:

@@ -13,6 +13,30 @@ _WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
 """Options of Python's whose value is the next word."""
 
 
+STARTERS = ("srun", "mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "jsrun", "aprun")
+_COUNTS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
+
+
+def doubled(command: Sequence[str], environ: Mapping[str, str] = os.environ) -> str | None:
+    """Return what to do where ranks would be started twice: by the command, or around dmr-launch; None where not.
+
+    Parameters
+    ----------
+    command
+        Empty where a starter of its own may be right in it.
+    """
+    name = os.path.basename(command[0]) if command else ""
+    if name in STARTERS:
+        return f"leave {name} out, and its options: dmr-launch starts the ranks itself, and chooses how (--mpi, -v)"
+    for count in _COUNTS:
+        if environ.get(count, "1") not in ("", "0", "1"):
+            return (
+                f"dmr-launch was itself started {environ[count]} times ({count}={environ[count]}): start it once, "
+                "without srun or mpirun before it; it starts the ranks"
+            )
+    return None
+
+
 def missing(command: Sequence[str], folder: str, environ: Mapping[str, str] = os.environ) -> str | None:
     """Return what is missing, and what to do; None when the program, and the script that it is to run, are there.
 

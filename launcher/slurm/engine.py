@@ -25,6 +25,7 @@ from .parse import JobRow
 from .script import BatchScript, generated, own_arguments
 from .site import Site, read_site
 from .states import is_responding, is_silent, job_state
+from .statuses import own_status
 from .steps import signal_steps, sweeper
 from .submit import Origin, Prepared, foresee, prepare, submit
 from .view import Reach, cluster_view
@@ -197,7 +198,7 @@ class SlurmEngine:
             # srun answers SIGTERM by killing the step at once, without a SIGTERM to the ranks.
             return flavour.by_srun and signal_steps(self.commands, self._raw, label, name, ASK_SECONDS)
 
-        return ProcessRanks(argv, environ, launch.folder, launch.log, ask=ask, sweep=sweep)
+        return ProcessRanks(argv, environ, launch.folder, launch.log, ask=ask, sweep=sweep, status=own_status if flavour.by_srun else None)
 
     # -- changes of size
 

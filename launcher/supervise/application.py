@@ -76,6 +76,9 @@ class Application:
         self._awake = awake or AwakeClock()
         self._deadline: float | None = None
         self._extended = False
+        self._patient = False
+        self.late = False
+        """Whether a patient request waits longer than it should have."""
         self._failed_at: float | None = None
         self._done_at: float | None = None
         self._stamp: tuple[int, int] | None = None
@@ -177,6 +180,7 @@ class Application:
         reason: str = "",
         within: float | None = None,
         here: bool = False,
+        patient: bool = False,
     ) -> Control:
         """Write a request; the ranks are killed when they have not left in time.
 
@@ -186,6 +190,9 @@ class Application:
             Seconds until then; default: the grace, or some steps and saves where these take longer.
         here
             Whether the next generation starts on the same node.
+        patient
+            Whether it can wait until the step ends that the ranks are in, however long that takes: they are killed only
+            when they have begun to save and don't come to an end with it.
 
         Raises
         ------
@@ -197,7 +204,7 @@ class Application:
         self.run.write_control(control)
         self.control = control
         self._deadline = None if action == "checkpoint" else self._awake() + seconds
-        self._extended = within is not None
+        self._extended, self._patient, self.late = within is not None, patient, False
         return self.control
 
     def end_within(self, seconds: float, why: str) -> None:
@@ -222,6 +229,13 @@ class Application:
         return self._deadline is not None
 
     @property
+    def _begun_to_serve(self) -> bool:
+        progress, control = self.progress, self.control
+        if progress is None or control is None:
+            return False
+        return progress.acknowledged >= control.id or progress.state != "running"
+
+    @property
     def save_failed(self) -> bool:
         """Whether it could not serve the request, said so, and goes on."""
         return (
@@ -235,7 +249,7 @@ class Application:
 
     def forget_request(self) -> None:
         """Go on after a request that could not be served."""
-        self._deadline = None
+        self._deadline, self.late = None, False
 
     # -- their end
 
@@ -292,6 +306,9 @@ class Application:
                 self.kill("the ranks did not end after their work was done")
             return
         if self._deadline is None or now <= self._deadline:
+            return
+        if self._patient and not self._begun_to_serve:
+            self.late = True
             return
         if not self._extended and self.progress is not None and self.progress.state == "saving":
             self._extended = True

@@ -110,12 +110,14 @@ class Changes:
     def _flexible(self) -> bool:
         return not self.options.rigid and self.account.number < self.options.max_generations
 
-    def leave(self, app: Application, plan: Plan, within: float | None = None) -> None:
-        """Ask the application to save and leave; `plan` says what follows."""
+    def leave(
+        self, app: Application, plan: Plan, within: float | None = None, *, patient: bool = False
+    ) -> None:
+        """Ask the application to save and leave; `plan` says what follows, ``patient`` that no step is too long."""
         action: Action = "stop" if plan.kind == "stop" else "resize"
         try:
             here = plan.kind == "in place" and self.place.in_place
-            control = app.ask(action, nodes=plan.nodes, reason=plan.reason, within=within, here=here)
+            control = app.ask(action, nodes=plan.nodes, reason=plan.reason, within=within, here=here, patient=patient)
         except OSError as error:
             self._could_not_ask(app, plan, within, error)
             return
@@ -148,7 +150,7 @@ class Changes:
         nodes = int(successor.started.get("nodes", successor.nodes[1]))
         why = "expand" if nodes > app.nodes else "shrink" if nodes < app.nodes else "moved"
         plan = Plan("handover", nodes, "successor", f"job {successor.job} has started with {nodes} nodes", why)
-        self.leave(app, plan)
+        self.leave(app, plan, patient=True)
 
     # -- the policy
 
@@ -219,7 +221,8 @@ class Changes:
         """Go to another size; False when that is not possible now. ``limit`` is a time limit for a successor."""
         if self.place.in_place or (nodes < app.nodes and not self.place.shrink_refused):
             self.successors.cancel(f"shrinking instead: {reason}")
-            self.leave(app, Plan("in place", nodes, by, reason, "expand" if nodes > app.nodes else "shrink"))
+            why = "expand" if nodes > app.nodes else "shrink"
+            self.leave(app, Plan("in place", nodes, by, reason, why), patient=True)
             return True
         current = self.successors.current
         if current is not None:
@@ -244,7 +247,7 @@ class Changes:
             self.account.number, (nodes, nodes), after=self.place.job, by=by, reason=reason
         ):
             return False
-        self.leave(app, Plan("leave", nodes, by, reason, why))
+        self.leave(app, Plan("leave", nodes, by, reason, why), patient=True)
         return True
 
     # -- the user
@@ -259,7 +262,7 @@ class Changes:
             text = f"{nodes} nodes is not an allowed size of this run: {sizes}"
             self.requests.answer(request, "refused", text if why is None else f"{text}; {why}")
             return
-        if app.progress is None and app.first_step is None and self.account.history.last is None:
+        if app.progress is None and all(each.first_step is None for each in self.account.history.generations):
             self.requests.answer(request, "refused", "the program has not reported yet; try again when it computes")
             return
         if self.account.number >= self.options.max_generations:

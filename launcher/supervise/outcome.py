@@ -87,7 +87,8 @@ def judge(
 def _described(failure: Mapping[str, Any]) -> str:
     where = f"rank {failure['rank']}: " if "rank" in failure else ""
     lines = [line for line in str(failure.get("text") or failure.get("error") or "failed").splitlines() if line.strip()]
-    return where + lines[-1].removeprefix("dmr: error: ").strip()
+    said = lines[-1].removeprefix("dmr: ").removeprefix("error: ").removeprefix(where)
+    return where + said.strip()
 
 
 def _status(exit: int) -> str:

@@ -155,7 +155,13 @@ class Supervisor:
         self.account.refuse_fence()
         if app.look():
             self._progressed(app)
+        late = app.late
         app.watch_deadlines(AFTER_FAILURE)
+        if app.late and not late:
+            self.console.say(
+                "no safe point since the application was asked to leave: waiting for the end of its step (a program "
+                "without steps has none; 'dmr stop --now' ends it as it is)"
+            )
         self._obey_signals(app)
         for request in self.requests.take():
             self._user_asks(app, request)
@@ -254,7 +260,7 @@ class Supervisor:
             app.end_within(min(10.0, within or 10.0), plan.reason)
 
     def _watch_for_hang(self, app: Application) -> None:
-        if self.changes.plan is not None:
+        if self.changes.plan is not None and not app.late:
             return
         if (silent := app.hung_for(self.options.hang_after)) is not None:
             self._end_hung(app, f"no progress for {silent:.0f} s")

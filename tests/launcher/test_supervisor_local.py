@@ -78,6 +78,23 @@ def test_fast_failures_stop_the_run(bench: Any) -> None:
     assert [each.why for each in bench.history.generations] == ["crashed", "crashed", "failed"]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (("--exit", 5), 5, "sys.exit(5)"),
+        (("--open", "in.deck"), 1, "FileNotFoundError: [Errno 2] No such file or directory: 'in.deck'"),
+    ],
+)
+def test_what_fails_before_the_first_step_is_not_repeated(
+    bench: Any, arguments: tuple[Any, ...], status: int, said: str
+) -> None:
+    process = bench.launch(10, *arguments, options=("--nodes", "2"))
+    out = bench.end(process)
+    assert process.returncode == status, out
+    assert f"since it would fail again: rank 0: {said}" in out or f"since it would fail again: rank 1: {said}" in out
+    assert [each.why for each in bench.history.generations] == ["failed"]
+
+
 def test_the_budget_of_restarts_is_kept_over_a_resume(bench: Any) -> None:
     options = ("--nodes", "1", "--max-restarts", "1", "--checkpoint-every", "1steps")
     process = bench.launch(60, 0.01, "--fail-at", 5, "--always", options=options)
@@ -193,6 +210,17 @@ def test_ranks_that_do_not_leave_are_killed_at_the_deadline(bench: Any) -> None:
     assert time.monotonic() - began < 20
     assert "did not save and leave in time" in out
     assert bench.history.last.why == "stopped"
+
+
+def test_a_resize_waits_for_the_end_of_a_step_however_long(bench: Any, expected_after: Expected) -> None:
+    process = bench.launch(2, 6, options=("--nodes", "1:2", "--start", "2", "--grace", "1"))
+    bench.wait(lambda: (found := bench.run.read_progress()) and found.state == "running", "the first step")
+    assert bench.dmr("resize", "run", "--nodes", "1").returncode == 0
+    out = bench.end(process, within=60)
+    assert process.returncode == 0, out
+    assert out.count("waiting for the end of its step") == 1
+    assert [(each.nodes, each.why) for each in bench.history.generations] == [(2, "shrink"), (1, "finished")]
+    assert np.array_equal(bench.final(), expected_after(2))
 
 
 def test_stop_now_does_not_wait_for_a_step(bench: Any) -> None:

@@ -1,7 +1,7 @@
 """A field of cells that each follow a recurrence of their own, and count their steps: any loss or repeat shows.
 
 Usage: counting.py STEPS [SECONDS] [--fail-at STEP [--always]] [--user-error] [--suggest WHAT] [--hang-at STEP]
-    [--scale]
+    [--scale] [--exit STATUS] [--open FILE]
 
 Writes ``final.npy`` into the working directory at the end.
 """
@@ -32,6 +32,10 @@ def main(run: dmr.Run, given: argparse.Namespace) -> None:
         field.local[:] = rows + np.arange(3)
     if given.suggest:
         run.suggest(given.suggest)
+    if given.exit is not None:
+        raise SystemExit(given.exit)
+    if given.open:
+        open(given.open)
     for step in run.steps(given.steps):
         field.local[:] = np.sin(field.local) * 1.7 + rows / (step + 1)
         count.local[:] += 1
@@ -61,6 +65,8 @@ if __name__ == "__main__":
     parser.add_argument("--fail-at", type=int)
     parser.add_argument("--always", action="store_true")
     parser.add_argument("--user-error", action="store_true")
+    parser.add_argument("--exit", type=int, help="status to end with before the first step")
+    parser.add_argument("--open", help="file to open before the first step")
     parser.add_argument("--suggest")
     parser.add_argument("--trace", help="file that generation and number of each step are appended to")
     parser.add_argument("--hang-at", type=int)
