@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -63,8 +63,9 @@ def find_phases(
     """
     names = sorted(declared, key=lambda each: each.start)
     found: list[Stretch] = []
-    for each in held:
-        found.extend(_within(signals.cut(each.start, each.end), each, names, least, split))
+    for part, each in enumerate(held):
+        pieces = _within(signals.cut(each.start, each.end), each, names, least, split)
+        found.extend(replace(piece, part=part) for piece in pieces)
     floors = {name: signals.floor(name) for name in signals.values}
     return _joined(recognise(found, floors))
 
@@ -124,5 +125,5 @@ def _joined(stretches: Sequence[Stretch]) -> tuple[Stretch, ...]:
             for name in names
         }
         share = min(before.confidence, each.confidence)
-        found[-1] = Stretch(before.start, each.end, each.nodes, mean, each.name, each.label, share, before.errors)
+        found[-1] = replace(before, end=each.end, signature=mean, confidence=share)
     return tuple(found)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .recurring import BETWEEN_SIZES, BY_SIZE, ERRORS, Stretch
+from .recurring import BETWEEN_SIZES, BY_SIZE, ERRORS, STATE, Stretch
 from .signals import RELATIVE_FLOOR, Array, Signals
 
 WHOLE = "whole run"
@@ -21,8 +21,6 @@ SLACK = 3.0
 """Least changes that matter by which the same phase may differ between two runs: other jobs have the node, too."""
 SEPARATION = 0.35
 """Share of a signal's span over all known phases by which it may."""
-STATE = frozenset({"memory"})
-"""Signals that tell what a program has rather than what it does: they differ after a restart."""
 
 
 @dataclass(frozen=True)

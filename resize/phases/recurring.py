@@ -18,6 +18,8 @@ BETWEEN_SIZES = 4.0
 """Tolerances by which the same phase may differ between two sizes."""
 BY_SIZE = frozenset({"seconds_per_step", "memory"})
 """Signals that can't be compared between sizes."""
+STATE = frozenset({"memory"})
+"""Signals that tell what a program has rather than what it does: they differ after a restart."""
 LIKENESS = 0.15
 """Share of a signal's span over all stretches within which two means are the same."""
 ERRORS = 3.0
@@ -40,6 +42,8 @@ class Stretch:
     confidence: float = 1.0
     errors: Signature = field(default_factory=dict)
     """Standard error of each mean."""
+    part: int = 0
+    """Number of the time without a restart that it lies in."""
 
     @property
     def seconds(self) -> float:
@@ -54,6 +58,7 @@ class _Group:
     errors: Signature
     seconds: float
     members: list[int]
+    parts: set[int]
 
 
 def recognise(stretches: Sequence[Stretch], floors: Mapping[str, float] | None = None) -> tuple[Stretch, ...]:
@@ -110,13 +115,20 @@ def _join(
     groups: list[_Group], index: int, stretch: Stretch, tolerances: Mapping[str, float], within: float
 ) -> None:
     same = [each for each in groups if (each.nodes, each.name) == (stretch.nodes, stretch.name)]
-    apart = {place: _distance(each, stretch.signature, stretch.errors, tolerances) for place, each in enumerate(same)}
+    apart = {
+        place: _distance(
+            each, stretch.signature, stretch.errors, tolerances, frozenset() if stretch.part in each.parts else STATE
+        )
+        for place, each in enumerate(same)
+    }
     near = same[min(apart, key=lambda place: apart[place])] if same else None
     if near is None or min(apart.values()) > within:
         alike = next((each for each in same if not stretch.signature or not each.means), None)
         if alike is None:
             means = dict(stretch.signature)
-            groups.append(_Group(stretch.nodes, stretch.name, means, stretch.errors, stretch.seconds, [index]))
+            groups.append(
+                _Group(stretch.nodes, stretch.name, means, stretch.errors, stretch.seconds, [index], {stretch.part})
+            )
         else:
             alike.members.append(index)
         return
@@ -126,6 +138,7 @@ def _join(
         near.means[name] = before + (value - before) * (stretch.seconds / total if total > 0 else 0.5)
     near.seconds = total
     near.members.append(index)
+    near.parts.add(stretch.part)
 
 
 def _families(groups: Sequence[_Group], tolerances: Mapping[str, float]) -> list[list[_Group]]:

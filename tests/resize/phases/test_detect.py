@@ -182,3 +182,13 @@ def test_speed_and_memory_depend_on_the_size_and_do_not_tell_phases_apart_betwee
     assert [(each.label, each.nodes) for each in found] == [
         ("phase 1", 8), ("phase 2", 8), ("phase 1", 2), ("phase 2", 2)
     ]  # fmt: skip
+
+
+def test_memory_tells_phases_apart_within_a_start_and_not_between_two() -> None:
+    rng = np.random.default_rng(18)
+    cpu = np.full(240, 0.9) + 0.02 * rng.normal(size=240)
+    memory = np.repeat([4e9, 8e9, 4e9, 5e9], 60) + 1e7 * rng.normal(size=240)
+    signals = Signals(np.arange(240.0), {"cpu": cpu, "memory": memory}, {"cpu": 0.03})
+    found = find_phases(signals, [Held(0, 180, 4), Held(180, 240, 4)])
+    assert [each.label for each in found][:3] == ["phase 1", "phase 2", "phase 1"]
+    assert found[3].label in ("phase 1", "phase 2"), "after a restart it has more of it, and does the same"
