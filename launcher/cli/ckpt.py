@@ -13,9 +13,10 @@ from typing import Any
 
 import click
 
+from ...resize import words
 from . import LazyGroup, fail, format_size, json_option, print_json, print_table
 from .completing import complete_where
-from .foreign import is_foreign, list_records, verify_records
+from .foreign import UNKNOWN, is_foreign, list_records, refuse, show_record, verify_records
 from .together import together
 
 
@@ -51,14 +52,15 @@ def ckpt() -> None:
 def ls(where: str, as_json: bool) -> None:
     """List the checkpoints of WHERE, newest first; those in the fast folder of this node among them.
 
-    RAW is what a compressed one would take without compression.
+    RAW is what a compressed one would take without compression. STATE tells what was found bad when it was loaded or
+    verified; what is not known to be bad is whole for certain only when dmr ckpt verify has read it.
 
     \b
     Examples:
       dmr ckpt ls heat-4711
       dmr ckpt ls ./checkpoints --json
     """
-    from ...ckpt.fast import everywhere, find
+    from ...ckpt.twolevel.fast import everywhere, find
 
     folder = find_folder(where)
     if is_foreign(folder):
@@ -79,7 +81,7 @@ def ls(where: str, as_json: bool) -> None:
     rows = [("STEP", "GEN", "SIZE", *(["RAW"] if packed else []), "SAVED", "FILE", "STATE")]
     for each, count in zip(found, raw, strict=True):
         saved = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(each.time))
-        state = "good" if each.bad is None else "bad: " + each.bad.removeprefix(f"{each.path}: ")
+        state = UNKNOWN if each.bad is None else "bad: " + each.bad.removeprefix(f"{each.path}: ")
         name = f"{each.path.name} (fast)" if each.fast else each.path.name
         sizes = [format_size(each.bytes)]
         if packed:
@@ -91,7 +93,7 @@ def ls(where: str, as_json: bool) -> None:
 def _raw_bytes(info: Any) -> int | None:
     """Return the bytes of a checkpoint without compression, None where that can't be read."""
     from ...ckpt import CheckpointError
-    from ...ckpt.h5file import read_content
+    from ...ckpt.storage.h5file import read_content
 
     try:
         return read_content(info.path).raw_bytes if info.bad is None else None
@@ -113,6 +115,11 @@ def show(where: str, step: int | None, stats: bool, as_json: bool) -> None:
       dmr ckpt show heat-4711 --step 400 --stats
       dmr ckpt show step-000000000400-g0002.h5 --json
     """
+    if not Path(where).is_file() and is_foreign(find_folder(where)):
+        if stats:
+            fail("--stats: the files of a program's own are not read")
+        show_record(find_folder(where), step, as_json)
+        return
     with opened(find_file(where, step)) as file:
         manifest = file.manifest
         arrays = []
@@ -152,15 +159,17 @@ def show(where: str, step: int | None, stats: bool, as_json: bool) -> None:
         packed = bool(manifest.chunks)
         click.echo(f"{file.path}")
         click.echo(
-            f"step {manifest.step}, generation {manifest.generation}{run}, written by {manifest.ranks} ranks, "
-            f"{format_size(file.bytes)}" + (f", {format_size(file.raw_bytes)} uncompressed" if packed else "")
+            f"step {manifest.step}, generation {manifest.generation}{run}, "
+            f"written by {words.count(manifest.ranks, 'rank')}, {format_size(file.bytes)}"
+            + (f", {format_size(file.raw_bytes)} uncompressed" if packed else "")
         )
         if arrays:
             head = ("ARRAY", "SHAPE", "DTYPE", "LAYOUT", "SIZE") + (("STORED", "AS") if packed else ())
             rows = [head + (("MIN", "MAX", "MEAN", "NAN") if stats else ())]
             for row, entry in zip(arrays, manifest.arrays, strict=True):
                 shape = "×".join(map(str, entry.shape)) or "scalar"
-                dtype = row["dtype"] if len(row["dtype"]) <= 40 else f"struct of {len(entry.dtype.names or ())} fields"
+                fields = words.count(len(entry.dtype.names or ()), "field")
+                dtype = row["dtype"] if len(row["dtype"]) <= 40 else f"struct of {fields}"
                 cells: tuple[str, ...] = (entry.name, shape, dtype, _layout(row["layout"]), format_size(entry.bytes))
                 if packed:
                     cells += (format_size(row["stored_bytes"]), row["compression"] or "-")
@@ -205,7 +214,7 @@ def verify(where: str, step: int | None, as_json: bool) -> None:
 
 def _chosen(where: str, step: int | None, group: Any) -> list[Path]:
     """Return the checkpoints that are meant, as rank 0 finds them. Collective."""
-    from ...ckpt.fast import everywhere, find
+    from ...ckpt.twolevel.fast import everywhere, find
 
     paths = [where]
     if group.rank == 0 and not Path(where).is_file():
@@ -251,9 +260,13 @@ def _verify(path: Path, group: Any, as_json: bool) -> dict[str, Any]:
 
 
 def find_folder(where: str) -> Path:
-    """Return the folder of checkpoints that is meant."""
+    """Return the folder of checkpoints that is meant: a file's is that which holds it."""
+    from ...ckpt.commit import NAME
+
     path = Path(where)
     if path.is_file():
+        if NAME.fullmatch(path.name) is None:
+            fail(f"{where} is a file, and none of a folder of checkpoints: name the folder, or a run")
         return path.parent
     if (path / "checkpoints").is_dir():
         return path / "checkpoints"
@@ -266,12 +279,13 @@ def find_folder(where: str) -> Path:
 
 def find_file(where: str, step: int | None) -> Path:
     """Return the one checkpoint that is meant: that of the step, else the newest good one."""
-    from ...ckpt.fast import everywhere, find
+    from ...ckpt.twolevel.fast import everywhere, find
 
     path = Path(where)
     if path.is_file():
         return path
     folder = find_folder(where)
+    refuse(folder, "dmr reads no arrays of theirs")
     found = everywhere(folder, find(folder)[0])
     chosen = [each for each in found if (each.bad is None if step is None else each.step == step)]
     if not chosen:

@@ -11,9 +11,11 @@ from typing import Any
 
 import click
 
+from ...resize import words
 from . import TIME, fail, format_size, json_option, print_json
 from .ckpt import find_file, find_folder, find_one, opened, progress
-from .completing import complete_where, words
+from .completing import complete_where, one_of
+from .foreign import refuse
 from .together import together
 
 
@@ -32,7 +34,7 @@ def diff(one: str, other: str, as_json: bool) -> None:
       dmr ckpt diff heat-4711 heat-4712             the newest of each
       dmr ckpt diff step-000000000400-g0001.h5 step-000000000400-g0002.h5 --json
     """
-    from ...ckpt.compare import differences
+    from ...ckpt.tools.compare import differences
 
     with opened(find_file(one, None)) as first, opened(find_file(other, None)) as second, _told():
         found = differences(first, second)
@@ -64,8 +66,8 @@ def export(where: str, target: Path, names: tuple[str, ...], step: int | None, a
       dmr ckpt export heat-4711 all.npz --step 400
       dmr ckpt export heat-4711 plain/              one .npy an array, values.json
     """
-    from ...ckpt.export import export as write
     from ...ckpt.reader import open_together
+    from ...ckpt.tools.export import export as write
 
     with together() as group, _told(group), open_together(find_one(where, step, group), group) as file:
         total = sum(each.bytes for each in file.manifest.arrays if not names or each.name in names)
@@ -97,8 +99,8 @@ def import_(
       dmr ckpt import u.npy v.npy --to runs/heat/checkpoints
       dmr ckpt import fields.h5 --to checkpoints --layout u=block:0,1 --value time=12.5
     """
-    from ...ckpt.registry import layout_from_text
-    from ...ckpt.transform import import_arrays, read_arrays
+    from ...ckpt.layouts.registry import layout_from_text
+    from ...ckpt.tools.transform import import_arrays, read_arrays
 
     with together() as group, _told(group):
         arrays: dict[str, Any] = {}
@@ -114,7 +116,7 @@ def import_(
         if as_json:
             print_json(saved)
         else:
-            click.echo(f"{saved.path} ({format_size(saved.bytes)}, {len(arrays)} arrays)")
+            click.echo(f"{saved.path} ({format_size(saved.bytes)}, {words.count(len(arrays), 'array')})")
 
 
 @click.command()
@@ -148,6 +150,8 @@ def prune(
     from ...ckpt.retention import AnyOf, KeepBest, KeepEverySeconds, KeepEverySteps, KeepLast, Retention
 
     folder = find_folder(where)
+    refuse(folder, "dmr ckpt prune removes none of them; dmr-launch --keep N does while the run goes on, where the "
+           "description allows it by checkpoint.copy or checkpoint.delete")  # fmt: skip
     rules: list[Retention] = []
     if keep is not None:
         rules.append(KeepLast(keep))
@@ -181,7 +185,8 @@ def prune(
         return
     for path in [*removed, *left]:
         click.echo(f"{'would remove' if dry_run else 'removed'} {path}")
-    click.echo(f"{len(removed)} checkpoints, {format_size(freed)}" + (f"; {len(left)} left over" if stale else ""))
+    over = f"; {len(left)} left over" if stale else ""
+    click.echo(f"{words.count(len(removed), 'checkpoint')}, {format_size(freed)}{over}")
 
 
 @click.command()
@@ -191,7 +196,7 @@ def prune(
 @click.option("--layout", "layouts", multiple=True, metavar="NAME=LAYOUT", help="As u=block:0,1.")
 @click.option(
     "--compress", metavar="CODEC", help="zstd, zlib, zstd:3, or none.  [default: as it is]",
-    shell_complete=words("zstd", "zlib", "none"),
+    shell_complete=one_of("zstd", "zlib", "none"),
 )  # fmt: skip
 @click.option("--unsafe", is_flag=True, help="Allow types that can't hold the values, as float64 to int32.")
 @click.option("--step", type=int, help="The checkpoint of this step, instead of the newest.")
@@ -216,10 +221,10 @@ def convert(
       dmr ckpt convert heat-4711 --to tiles/ --layout u=block:0,1
       dmr ckpt convert heat-4711 --to small/ --compress zstd
     """
-    from ...ckpt.dtypes import from_text
+    from ...ckpt.layouts.registry import layout_from_text
     from ...ckpt.reader import open_together
-    from ...ckpt.registry import layout_from_text
-    from ...ckpt.transform import convert as write
+    from ...ckpt.state.dtypes import from_text
+    from ...ckpt.tools.transform import convert as write
 
     with together() as group, _told(group):
         path = find_one(where, step, group)

@@ -21,7 +21,7 @@ def _begin(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
     return [CompletionItem(name) for name in sorted(set(names)) if name.startswith(incomplete)]
 
 
-def words(*names: str) -> Completer:
+def one_of(*names: str) -> Completer:
     """Return what completes one of a few words."""
     return lambda ctx, param, incomplete: _begin(names, incomplete)
 

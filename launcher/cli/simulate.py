@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...resize import words
 from . import EXIT_USAGE, TIME, fail, format_time, json_option, print_json, print_table
-from .completing import complete_policy, complete_workload, words
+from .completing import complete_policy, complete_workload, one_of
 from .decisions import policy_of
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class _Share(click.ParamType):
     default="range",
     show_default=True,
     metavar="SIZE",
-    shell_complete=words("least", "preferred", "asked", "largest", "range"),
+    shell_complete=one_of("least", "preferred", "asked", "largest", "range"),
     help="What a malleable job asks for: least, preferred, asked, largest, or range (as much as is free).",
 )
 @click.option("--interval", type=TIME, default="60", show_default=True, help="Time between looks at the queue.")
@@ -111,8 +112,8 @@ def simulate(workload: str, as_json: bool, **given: Any) -> None:
         return
     load = first.load(nodes)
     click.echo(
-        f"{_count(len(first.jobs), 'job')} ({first.source}), {_count(nodes, 'node')}, offered load {load:.2f}, "
-        f"{given['scheduler']}, {_count(given['seeds'], 'seed')}"
+        f"{words.count(len(first.jobs), 'job')} ({first.source}), {words.count(nodes, 'node')}, "
+        f"offered load {load:.2f}, {given['scheduler']}, {words.count(given['seeds'], 'seed')}"
     )
     _show_problems(first)
     _show(results)
@@ -139,7 +140,7 @@ def _workload(name: str, given: dict[str, Any]) -> tuple[Callable[[int], Workloa
     nodes = given["nodes"] or found.nodes or 128
     found = found.fitting(nodes)
     if not found.jobs:
-        fail(f"{name} has no job that ran and fits on {_count(nodes, 'node')}")
+        fail(f"{name} has no job that ran and fits on {words.count(nodes, 'node')}")
     if given["strict"] and any(each.what.startswith("asks for") for each in found.problems):
         fail(f"{name} has jobs that are larger than {nodes} nodes; leave --strict out to pass over them")
     found = found.scaled(load, nodes) if load else found
@@ -196,10 +197,6 @@ def _regimes(given: dict[str, Any]) -> list[Regime]:
     return regimes
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
-
-
 def _show_problems(workload: Workload) -> None:
     skipped = [each for each in workload.problems if each.skipped]
     corrected = len(workload.problems) - len(skipped)
@@ -208,7 +205,7 @@ def _show_problems(workload: Workload) -> None:
     counts: dict[str, int] = {}
     for each in workload.problems:
         counts[each.what] = counts.get(each.what, 0) + 1
-    click.echo(f"{_count(len(skipped), 'line')} passed over, {corrected} corrected:")
+    click.echo(f"{words.count(len(skipped), 'line')} passed over, {corrected} corrected:")
     kinds = sorted(counts.items(), key=lambda item: -item[1])
     for what, count in kinds[:SHOWN_PROBLEMS]:
         example = next(each for each in workload.problems if each.what == what)

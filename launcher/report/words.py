@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import math
 
+from ...resize.words import count as count
 from ..cli import format_size, format_time
-
-
-def count(number: int, word: str, plural: str = "") -> str:
-    """Return ``1 node``, ``2 nodes``."""
-    return f"{number} {word if number == 1 else plural or word + 's'}"
 
 
 def hours(value: float | None) -> str:

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 from dmr import ckpt
-from dmr.ckpt import ArrayItem, Block, BlockCyclic, Replicated, Store, ValueItem, plan
-from dmr.ckpt.ahead import ahead
-from dmr.ckpt.group import Group
+from dmr.ckpt import ArrayItem, Block, BlockCyclic, Replicated, Store, ValueItem
+from dmr.ckpt.comm.group import Group
+from dmr.ckpt.tools.ahead import ahead
+from dmr.ckpt.transfer import plan
 
 from .conftest import starter
 
@@ -149,7 +150,7 @@ def test_import_and_convert_give_the_same_bytes_on_any_number_of_ranks(dmr: Run,
 def test_mistakes_end_all_ranks(dmr: Run, path: Path, tmp_path: Path) -> None:
     for arguments, said in (
         (("convert", path, "--to", tmp_path / "d", "--dtype", "w=float32"), "no array 'w'"),
-        (("convert", path, "--to", tmp_path / "d", "--dtype", "u=int8"), "would not keep its values"),
+        (("convert", path, "--to", tmp_path / "d", "--dtype", "u=int8"), "would not keep its values; unsafe (--un"),
         (("export", path, tmp_path / "u.txt"), "write to .npy"),
         (("verify", tmp_path / "made", "--step", "9"), "no checkpoint of step 9"),
         (("export", path, "/proc/no/u.npy", "--array", "u"), "/proc/no"),

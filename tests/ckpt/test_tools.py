@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dmr import ckpt
-from dmr.ckpt import ArrayItem, Block, Box, Damaged, Mismatch, Replicated, RngItem, Store, ValueItem, plan
+from dmr.ckpt import ArrayItem, Block, Box, Damaged, Mismatch, Replicated, RngItem, Store, ValueItem
+from dmr.ckpt.transfer import plan
 
 WHOLE = np.random.default_rng(3).random((120, 35, 9))
 
@@ -132,7 +133,7 @@ def test_ls(folder: Path) -> None:
 
 def test_show(folder: Path) -> None:
     out = dmr("ckpt", "show", folder, "--stats").stdout
-    assert "step 2, generation 0, written by 1 ranks" in out and "120×35×9" in out and "block(axes=[0, 1])" in out
+    assert "step 2, generation 0, written by 1 rank," in out and "120×35×9" in out and "block(axes=[0, 1])" in out
     found = json.loads(dmr("ckpt", "show", folder, "--step", 1, "--stats", "--json").stdout)
     assert found["step"] == 1 and found["info"] == {"program": "x"} and found["generators"] == {"noise": "PCG64"}
     assert found["arrays"][0]["stats"] == {"min": -1.0, "max": 3.0, "mean": 1.0, "nan": 1}
@@ -147,7 +148,17 @@ def test_verify(path: Path, broken: Path) -> None:
     broken.write_bytes(path.read_bytes())
     (report,) = json.loads(dmr("ckpt", "verify", broken, "--json").stdout)
     assert report["good"] and report["problems"] == []
-    assert "good" in dmr("ckpt", "ls", broken.parent).stdout
+    assert "not known bad" in dmr("ckpt", "ls", broken.parent).stdout
+
+
+def test_a_file_is_no_folder(tmp_path: Path, path: Path) -> None:
+    script = tmp_path / "first.py"
+    script.write_text("print()\n")
+    for words in (("ls",), ("prune", "--keep", 1)):
+        found = dmr("ckpt", words[0], script, *words[1:])
+        assert found.returncode == 1 and "first.py is a file" in found.stderr, found
+    assert path.name in dmr("ckpt", "ls", path).stdout
+    assert dmr("ckpt", "show", script).returncode == 1
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def test_where_a_checkpoint_stands_is_told(bench: Any, node: Path) -> None:
     process = bench.launch(3000, options=("--nodes", "2", "--checkpoint-every", "10steps", "--fast-dir", str(node)))
     bench.wait(lambda: bench.events("drained"), "a copy")
     shown = bench.dmr("ckpt", "ls", "run").stdout
-    assert ".h5 (fast)" in shown and shown.count("good") >= 2
+    assert ".h5 (fast)" in shown and shown.count("not known bad") >= 2
     both = json.loads(bench.dmr("ckpt", "ls", "run", "--json").stdout)
     assert {each["fast"] for each in both} == {True, False}
     assert "checkpoint_fast" in bench.dmr("status", "run", "--json").stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -119,7 +120,19 @@ def test_a_checkpoint_at_the_users_interval_and_on_demand(bench: Any, foreign: S
     assert node.mean["ranks"].max() == 1 and np.nanmax(node.mean["memory"]) > 2**20
     assert np.nanmax(node.mean["step"]) > 0, "its progress is taken along"
     listed = bench.dmr("ckpt", "ls", "run").stdout
-    assert newest.name in listed and "good" in listed
+    assert newest.name in listed and "not known bad" in listed
+    shown = bench.dmr("ckpt", "show", "run", "--step", str(newest.step)).stdout
+    assert newest.name in shown and "the program's own files" in shown and newest.roots[0] in shown
+    assert json.loads(bench.dmr("ckpt", "show", "run", "--json").stdout)["name"] == records(bench)[0].name
+    for words in (
+        "export run x/", "diff run run", "convert run --to x", "prune run --keep 1", "show run --stats",
+        "show run --step 99999",
+    ):  # fmt: skip
+        refused = bench.dmr("ckpt", *words.split())
+        assert refused.returncode == 1 and refused.stderr.count("\n") == 1, refused
+        assert "own are not read" in refused.stderr or "recorded" in refused.stderr or "--app" in refused.stderr
+    assert "dmr-launch --keep N" in bench.dmr("ckpt", "prune", "run", "--keep", "1").stderr
+    assert all((bench.folder / part.path).exists() for each in records(bench) for part in each.parts)
 
 
 def test_stop_and_resume(bench: Any, foreign: Start) -> None:

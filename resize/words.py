@@ -1,0 +1,18 @@
+"""Counts in words, the same in every sentence of the project."""
+
+from __future__ import annotations
+
+
+def count(number: int, word: str, plural: str = "") -> str:
+    """Return ``1 node``, ``2 nodes``, ``1 query``, ``2 queries``.
+
+    Parameters
+    ----------
+    plural
+        Where it is not ``word`` with an s, or ``ies`` for a ``y`` behind a consonant.
+    """
+    if number == 1:
+        return f"1 {word}"
+    if not plural:
+        plural = f"{word[:-1]}ies" if word.endswith("y") and word[-2:-1] not in "aeiou" else f"{word}s"
+    return f"{number} {plural}"
