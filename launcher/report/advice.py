@@ -46,7 +46,7 @@ def _plan(found: Analysis) -> list[Advice]:
     guessed = [f"{phase} on {nodes}" for phase, nodes in plan.sizes.items() if (phase, nodes) not in measured]
     text = (
         f"With {sizes} nodes the same steps take {words.seconds(plan.seconds)} and {words.hours(plan.node_hours)} "
-        f"node-hours, changes of size included: {_less(fewer, 'node-hours')} and {_less(faster, 'time')} than on "
+        f"node-hours, changes of size included: {_less(fewer, 'node-hours')} and {_less(faster, 'time')} against "
         f"{words.count(plan.base, 'node')} throughout ({words.seconds(plan.base_seconds)}, "
         f"{words.hours(plan.base_node_hours)} node-hours). Let the next run ask by itself: dmr-launch --policy phases."
     )
