@@ -17,7 +17,7 @@ from checkpoint_compressed import compressed
 from mpi4py import MPI
 
 from dmr.ckpt import ArrayItem, Block, BlockCyclic, Indices, Store
-from dmr.ckpt.direct import IN_MEMORY, file_system
+from dmr.ckpt.storage.direct import IN_MEMORY, file_system
 
 WORLD = MPI.COMM_WORLD
 COLUMNS = 1024

@@ -5,10 +5,7 @@ Knows MPI and HDF5, nothing of schedulers; usable alone, and without MPI by a si
 
 from __future__ import annotations
 
-from .box import Box
 from .commit import Writer
-from .cyclic import BlockCyclic
-from .describe import State
 from .errors import (
     CheckpointError,
     Damaged,
@@ -19,18 +16,21 @@ from .errors import (
     UnknownVersion,
     Unsupported,
 )
-from .groups import AnyItem, ParticlesItem, PerRankItem, RaggedItem, StreamItem
-from .indices import Indices
 from .interval import Automatic, EverySeconds, EverySteps, Interval, Moment, daly, young
-from .irregular import Boxes, Counts
-from .items import ArrayItem, ArraySpec, CheckpointInfo, RngItem, Saved, ValueItem
-from .layout import Block, Layout, Replicated
-from .levels import Level
+from .layouts.box import Box
+from .layouts.cyclic import BlockCyclic
+from .layouts.indices import Indices
+from .layouts.irregular import Boxes, Counts
+from .layouts.layout import Block, Layout, Replicated
 from .load import Loaded, describe_difference
 from .reader import CheckpointFile, Problem, open
-from .regroup import ParticlesPart, RaggedPart
 from .retention import KeepBest, KeepEverySeconds, KeepEverySteps, KeepLast, Retention
+from .state.describe import State
+from .state.groups import AnyItem, ParticlesItem, PerRankItem, RaggedItem, StreamItem
+from .state.items import ArrayItem, ArraySpec, CheckpointInfo, RngItem, Saved, ValueItem
+from .state.regroup import ParticlesPart, RaggedPart
 from .store import Store
+from .twolevel.levels import Level
 
 __all__ = [
     "AnyItem",

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .errors import Fenced, StorageError
-from .items import CheckpointInfo
 from .retention import Retention
+from .state.items import CheckpointInfo
 
 NAME = re.compile(r"step-(\d{12,})-g(\d{4,})\.h5")
 OWN_STAGING = re.compile(r"\.staging-own-(.+)-(\d+)-(\d+)-[0-9a-f]{8}")

@@ -12,12 +12,12 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from . import dtypes, rng, values
-from .describe import State
+from .comm.watchdog import Watchdog
 from .errors import Unsupported
-from .groups import AnyItem, ParticlesItem, PerRankItem, RaggedItem
-from .items import ArrayItem, RngItem, Saved, ValueItem
-from .watchdog import Watchdog
+from .state import dtypes, rng, values
+from .state.describe import State
+from .state.groups import AnyItem, ParticlesItem, PerRankItem, RaggedItem
+from .state.items import ArrayItem, RngItem, Saved, ValueItem
 
 Array = npt.NDArray[Any]
 

@@ -11,24 +11,24 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from . import regroup, rng, values
-from .chunks import COLUMNS
-from .drivers import Input, open_input
+from .comm.group import Group
+from .comm.trouble import Trouble
+from .comm.watchdog import Watchdog
 from .errors import Mismatch
-from .group import Group
-from .groups import Rule
-from .h5file import Content, read_content
-from .held import Held, local_shape
-from .items import ArraySpec, Kind
-from .layout import Block, Layout
-from .manifest import Manifest
-from .packing import threads_of
-from .regroup import ParticlesPart, RaggedPart
+from .layouts.layout import Block, Layout
 from .save import SLOWEST
-from .scatter import Reader, load_pieces
-from .specs import specs_of
-from .trouble import Trouble
-from .watchdog import Watchdog
+from .state import regroup, rng, values
+from .state.groups import Rule
+from .state.items import ArraySpec, Kind
+from .state.regroup import ParticlesPart, RaggedPart
+from .state.specs import specs_of
+from .storage.chunks import COLUMNS
+from .storage.drivers import Input, open_input
+from .storage.h5file import Content, read_content
+from .storage.manifest import Manifest
+from .transfer.held import Held, local_shape
+from .transfer.packing import threads_of
+from .transfer.scatter import Reader, load_pieces
 
 Layouts = Mapping[str, Layout]
 

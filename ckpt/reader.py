@@ -15,21 +15,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from . import rng, values
-from .ahead import ahead
-from .box import Box
-from .chunks import chunk_of, rows_of, unpack
+from .comm.group import Group
+from .comm.trouble import Trouble
 from .errors import Damaged, Mismatch
-from .group import Group
-from .h5file import check_structure, read_content
-from .held import carrier
-from .items import ArraySpec
-from .manifest import ArrayEntry, Manifest, digest
-from .packed import Packed
-from .parts import Part, cut, get
-from .plan import window
-from .specs import specs_of
-from .trouble import Trouble
+from .layouts.box import Box
+from .layouts.parts import Part, cut, get
+from .state import rng, values
+from .state.items import ArraySpec
+from .state.specs import specs_of
+from .storage.chunks import chunk_of, rows_of, unpack
+from .storage.h5file import check_structure, read_content
+from .storage.manifest import ArrayEntry, Manifest, digest
+from .storage.packed import Packed
+from .tools.ahead import ahead
+from .transfer.held import carrier
+from .transfer.plan import window
 
 
 @dataclass(frozen=True)

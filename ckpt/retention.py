@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from .errors import CheckpointError
-from .items import CheckpointInfo
+from .state.items import CheckpointInfo
 
 
 @runtime_checkable
@@ -100,8 +100,8 @@ class KeepBest(_Joined):
         return {path for _, path in scores[: self.count]}
 
     def _score(self, path: Path) -> float | None:
-        from .h5file import read_content
-        from .values import decode
+        from .state.values import decode
+        from .storage.h5file import read_content
 
         try:
             info = decode(read_content(path).manifest.info)

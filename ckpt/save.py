@@ -12,23 +12,23 @@ from typing import Any, Literal
 
 import numpy as np
 
-from . import h5file
-from .chunks import Table, empty_table, raw_bytes, stored_bytes
-from .codec import Codec
+from .comm.group import Group
+from .comm.trouble import Trouble
+from .comm.watchdog import Watchdog
 from .commit import Staging, describe_space, file_name, publish, sync_file
-from .describe import Described, State, describe
-from .drivers import Output, open_output
 from .errors import StorageError
-from .gather import save_pieces
-from .group import Group
-from .held import Held
-from .items import Saved
-from .manifest import Manifest, seal
-from .pace import Pace
-from .packing import Packing, pack
 from .retention import Retention
-from .trouble import Trouble
-from .watchdog import Watchdog
+from .state.describe import Described, State, describe
+from .state.items import Saved
+from .storage import h5file
+from .storage.chunks import Table, empty_table, raw_bytes, stored_bytes
+from .storage.codec import Codec
+from .storage.drivers import Output, open_output
+from .storage.manifest import Manifest, seal
+from .storage.pace import Pace
+from .transfer.gather import save_pieces
+from .transfer.held import Held
+from .transfer.packing import Packing, pack
 
 SLOWEST = 10 << 20
 """Bytes a second and rank below which a save or load counts as hanging, beyond the deadline."""

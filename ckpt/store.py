@@ -10,22 +10,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .codec import Codec, parse
+from .comm.group import Group
+from .comm.watchdog import Watchdog
 from .commit import Staging, Writer, mark_bad, own_staging
-from .describe import State
-from .drain import copy as copy_over
-from .drivers import DriverName, choose
 from .errors import CheckpointError, Damaged, Mismatch, StorageError, Unsupported
-from .fast import everywhere
-from .group import Group
-from .items import CheckpointInfo, Saved
 from .later import Background, Job, Snapshot, check_threads
-from .levels import FastLevel, Level, open_level
 from .load import Layouts, Loaded, load
-from .pace import Pace
 from .retention import KeepLast, Retention
 from .save import SaveJob
-from .watchdog import Watchdog
+from .state.describe import State
+from .state.items import CheckpointInfo, Saved
+from .storage.codec import Codec, parse
+from .storage.drivers import DriverName, choose
+from .storage.pace import Pace
+from .twolevel.drain import copy as copy_over
+from .twolevel.fast import everywhere
+from .twolevel.levels import FastLevel, Level, open_level
 
 log = logging.getLogger("dmr.ckpt")
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from .ckpt import ArrayItem, Block, BlockCyclic, Box, Replicated
-from .ckpt.held import local_shape
+from .ckpt.transfer.held import local_shape
 from .errors import Error
 
 

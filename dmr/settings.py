@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from .ckpt import Automatic, EverySeconds, Interval, Retention, Unsupported
-from .ckpt.codec import NONE, parse
+from .ckpt.storage.codec import NONE, parse
 from .errors import Error
 
 ENV_EVERY = "DMR_CHECKPOINT_EVERY"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from .ckpt.ranks import started
+from .ckpt.comm.ranks import started
 from .errors import Error
 
 

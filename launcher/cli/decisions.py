@@ -122,11 +122,13 @@ def replay(run: str, policy: str, pairs: tuple[str, ...], as_json: bool) -> None
 def _decided(run: str) -> tuple[list[dict[str, Any]], float]:
     """Return the decisions that a run's ledger has, and when the run began."""
     from ..run.finding import find_run
+    from ..run.undecided import why_undecided
 
-    events = find_run(run).events()
+    run_dir = find_run(run)
+    events = run_dir.events()
     found = [each for each in events if each.get("event") == "decided" and isinstance(each.get("decision"), dict)]
     if not found:
-        fail(f"no decision of {run} is recorded: it has one size, or its policy was not asked yet")
+        fail(why_undecided(run_dir))
     return found, min(each["time"] for each in events if "time" in each)
 
 

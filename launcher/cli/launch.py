@@ -216,7 +216,7 @@ def _fast_dir(given: str | None) -> str | None:
     """Return the folder as the ranks are to expand it, after a look at it where this is one of their nodes."""
     if given is None:
         return None
-    from ...ckpt.fast import expand, refusal
+    from ...ckpt.twolevel.fast import expand, refusal
 
     if problem := refusal(expand(given)):
         fail(f"--fast-dir: {problem}", EXIT_USAGE)
@@ -226,7 +226,7 @@ def _fast_dir(given: str | None) -> str | None:
 def _compress(given: str | None) -> str | None:
     """Return the compression, after making sure that there is such a one here."""
     from ...ckpt import Unsupported
-    from ...ckpt.codec import parse
+    from ...ckpt.storage.codec import parse
 
     try:
         parse(given)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from ...resize import words
 from . import format_size, format_time, json_option, print_json, print_table
 from .completing import complete_run
 
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
     from ..run.status import RunStatus
 
 
-@click.command(epilog="Without RUN all runs below ./dmr-runs are shown.")
+@click.command(epilog="Without RUN: those below ./dmr-runs and this folder, and live ones wherever they are.")
 @click.argument("run", required=False, shell_complete=complete_run)
 @json_option
 @click.option("--openmetrics", "as_metrics", is_flag=True, help="Print OpenMetrics, for node_exporter's text files.")
@@ -23,12 +25,11 @@ def status(run: str | None, as_json: bool, as_metrics: bool) -> None:
 
     \b
     Examples:
-      dmr status
+      dmr status                       this folder's, and live ones elsewhere
       dmr status dmr-runs/heat-4711 --json
       dmr status --openmetrics > dmr.prom.new && mv dmr.prom.new dmr.prom
     """
-    from ..run.finding import RUNS, find_run
-    from ..run.rundir import RunDir, RunDirError
+    from ..run.finding import find_run
     from ..run.status import read_status
 
     if run is not None:
@@ -40,12 +41,7 @@ def status(run: str | None, as_json: bool, as_metrics: bool) -> None:
         else:
             _show(one)
         return
-    found: list[RunStatus] = []
-    for path in sorted(RUNS.glob("*/run.json")):
-        try:
-            found.append(read_status(RunDir(path.parent.absolute())))
-        except RunDirError as error:
-            click.echo(f"dmr status: {error}", err=True)
+    found = _all_here()
     if as_metrics:
         _metrics(found)
         return
@@ -53,15 +49,44 @@ def status(run: str | None, as_json: bool, as_metrics: bool) -> None:
         print_json(found)
         return
     if not found:
-        click.echo(f"no runs below {RUNS}/")
+        click.echo("no runs below dmr-runs/ or in this folder, and none that is live elsewhere")
         return
     rows = [("RUN", "STATE", "GEN", "NODES", "STEP", "S/STEP", "LEFT", "PENDING", "QUERIES")]
     for each in found:
         rows.append(
-            (each.run, each.state, str(each.generation), _or_dash(each.nodes), _steps(each),
+            (_called(each), each.state, str(each.generation), _or_dash(each.nodes), _steps(each),
              _rate(each.seconds_per_step), format_time(each.remaining), _pending(each) or "-", str(each.queries))
         )  # fmt: skip
     print_table(rows, right="llrrrrrlr")
+
+
+def _all_here() -> list[RunStatus]:
+    """Return the runs below ``dmr-runs`` and this folder, and the live ones elsewhere."""
+    from ..run.finding import RUNS
+    from ..run.registry import all_runs
+    from ..run.rundir import RunDirError
+    from ..run.status import LIVE, read_status
+
+    found, here = [], Path.cwd().resolve()
+    for run in all_runs(RUNS):
+        try:
+            status = read_status(run)
+        except (RunDirError, OSError) as error:
+            click.echo(f"dmr status: {error}", err=True)
+            continue
+        if status.state in LIVE or run.folder.resolve().is_relative_to(here):
+            found.append(status)
+    return found
+
+
+def _called(one: RunStatus) -> str:
+    """Return how a run can be named here: by its name, else by its folder."""
+    from ..run.finding import RUNS
+
+    folder, here = Path(one.folder), Path.cwd().resolve()
+    if folder.parent in (here, here / RUNS) and folder.name == one.run:
+        return one.run
+    return str(folder.relative_to(here)) if folder.is_relative_to(here) else one.folder
 
 
 def _metrics(runs: list[RunStatus]) -> None:
@@ -73,21 +98,21 @@ def _metrics(runs: list[RunStatus]) -> None:
 def _show(one) -> None:  # type: ignore[no-untyped-def]  # the class is imported late
     from ..run.status import phase_words
 
-    ranks = f", {one.ranks} ranks" if one.ranks else ""
+    ranks = f", {words.count(one.ranks, 'rank')}" if one.ranks else ""
     rows = [
         ("run", one.run),
         ("folder", one.folder),
         ("state", one.state),
         *([("trouble", one.error)] if one.error else []),
-        ("generation", f"{one.generation} on {_or_dash(one.nodes)} nodes{ranks}"),
+        ("generation", f"{one.generation} on {_nodes(one.nodes)}{ranks}"),
         ("launcher", f"{one.host or '-'}" + (f", job {one.job}" if one.job else "")),
         ("step", _steps(one) + (f", {_rate(one.seconds_per_step)} s a step" if one.seconds_per_step else "")),
         ("left", format_time(one.remaining, unit=" s")),
         ("phase", phase_words(one.phase, one.phase_confidence)),
         ("checkpoint", _checkpoint(one)),
         ("pending", _pending(one) or "-"),
-        ("changes", f"{one.resizes} of size, {one.crashes} crashes, {one.node_hours:.3g} node-hours"),
-        ("queries", f"{one.queries} to the scheduler"),
+        ("changes", _changes(one)),
+        ("queries", f"{one.queries} to the scheduler" if one.job else f"{one.queries}, of this machine alone"),
     ]
     print_table([(key + ":", value) for key, value in rows])
 
@@ -98,6 +123,8 @@ def _show(one) -> None:  # type: ignore[no-untyped-def]  # the class is imported
 def history(run: str, as_json: bool) -> None:
     """One line a generation of RUN: size, times, steps, why it ended, and what the change cost in seconds.
 
+    Node-hours are those that the run held by its own records; dmr report adds what sacct knows beside them.
+
     \b
     Examples:
       dmr history heat-4711
@@ -106,7 +133,7 @@ def history(run: str, as_json: bool) -> None:
     import dataclasses
 
     from ..run.finding import find_run
-    from ..run.status import history_now
+    from ..run.status import history_now, read_status
 
     run_dir = find_run(run)
     found = history_now(run_dir)
@@ -117,7 +144,7 @@ def history(run: str, as_json: bool) -> None:
                 "generations": [{**dataclasses.asdict(each), "steps": each.steps} for each in found.generations],
                 "successors": found.successors,
                 "changes": found.changes(),
-                "node_hours": found.node_hours(time.time()),
+                "node_hours": read_status(run_dir).node_hours,
                 "resizes": found.resizes,
                 "crashes": found.crashes,
                 "queries": found.queries,
@@ -134,8 +161,9 @@ def history(run: str, as_json: bool) -> None:
         )  # fmt: skip
     print_table(rows, right="rrllllrrrrrrl")
     click.echo(
-        f"{found.resizes} changes of size, {found.crashes} crashes, {found.node_hours(time.time()):.3g} node-hours, "
-        f"{found.queries} queries"
+        f"{words.count(found.resizes, 'change')} of size, {words.count(found.crashes, 'crash', 'crashes')}, "
+        f"{read_status(run_dir).node_hours:.3g} node-hours held, "
+        f"{words.count(found.queries, 'query')}"
     )
 
 
@@ -161,6 +189,15 @@ def _or_dash(value: int | None) -> str:
     return "-" if value is None else str(value)
 
 
+def _changes(one) -> str:  # type: ignore[no-untyped-def]
+    crashes = words.count(one.crashes, "crash", "crashes")
+    return f"{one.resizes} of size, {crashes}, {one.node_hours:.3g} node-hours held"
+
+
+def _nodes(count: int | None) -> str:
+    return "- nodes" if count is None else words.count(count, "node")
+
+
 def _steps(one) -> str:  # type: ignore[no-untyped-def]
     return _or_dash(one.step) + (f"/{one.steps}" if one.steps is not None else "")
 
@@ -177,4 +214,4 @@ def _pending(one) -> str:  # type: ignore[no-untyped-def]
     if one.pending_nodes is None:
         return ""
     since = f" for {format_time(time.time() - one.pending_since, unit=' s')}" if one.pending_since else ""
-    return f"{one.pending_nodes} nodes{since}" + (f" (job {one.pending_job})" if one.pending_job else "")
+    return f"{_nodes(one.pending_nodes)}{since}" + (f" (job {one.pending_job})" if one.pending_job else "")

@@ -27,7 +27,7 @@ def together() -> Iterator[Any]:
     of and wait for this rank meanwhile, ends all ranks at once.
     """
     from ...ckpt import CheckpointError
-    from ...ckpt.ranks import group_of_all
+    from ...ckpt.comm.ranks import group_of_all
 
     try:
         group = group_of_all()

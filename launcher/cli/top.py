@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...resize import words
 from . import TIME, fail, format_time, print_json, print_table
 from .completing import complete_run
 
@@ -18,17 +19,20 @@ if TYPE_CHECKING:
 COLOURS = {"running": "green", "saving": "green", "starting": "cyan", "leaving": "cyan", "queued": "yellow",
            "lost": "red", "failed": "red", "stopped": "yellow", "finished": "dim"}  # fmt: skip
 HEAD = ("RUN", "STATE", "GEN", "NODES", "SIZE OVER TIME", "PHASE", "STEP", "S/STEP", "LEFT", "PENDING", "QUERIES")
-OLD = 86400.0
+ENDED = 5
+"""So many of those that ended last are shown."""
 
 
 @click.command()
 @click.argument("runs", nargs=-1, shell_complete=complete_run)
 @click.option("--interval", type=TIME, default="2", show_default=True, help="Between two looks at the files.")
 @click.option("--once", is_flag=True, help="Print once, and end. So it is when the output is no terminal.")
-@click.option("--ended", is_flag=True, help="Runs that ended more than a day ago, too.")
+@click.option("--all", "every", is_flag=True, help="All runs that ended, not the last five alone.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON once, for scripts.")
-def top(runs: tuple[str, ...], interval: float, once: bool, ended: bool, as_json: bool) -> None:
-    """Show RUNS, or all of this user's, live: size over time, queue, last decision. Asks no scheduler.
+def top(runs: tuple[str, ...], interval: float, once: bool, every: bool, as_json: bool) -> None:
+    """Show RUNS, or this user's, live: size over time, queue, last decision. Asks no scheduler.
+
+    Runs that are alive come first, then the last few that ended.
 
     \b
     Examples:
@@ -40,15 +44,18 @@ def top(runs: tuple[str, ...], interval: float, once: bool, ended: bool, as_json
     from ..run.registry import all_runs
     from ..run.watching import watch
 
-    def look() -> list[Watched]:
+    def look() -> tuple[list[Watched], int]:
         folders = [find_run(run) for run in runs] if runs else all_runs(Path(RUNS))
         found = [each for each in map(watch, folders) if each is not None]
-        return [each for each in found if ended or runs or each.live or time.time() - each.changed < OLD]
+        live = [each for each in found if each.live]
+        ended = sorted((each for each in found if not each.live), key=lambda each: -each.changed)
+        shown = ended if every or runs else ended[:ENDED]
+        return [*live, *shown], len(ended) - len(shown)
 
     if as_json:
-        print_json(look())
+        print_json(look()[0])
     elif once or not sys.stdout.isatty():
-        _print(look())
+        _print(*look())
     else:
         _live(look, interval)
 
@@ -67,7 +74,7 @@ def _cells(each: Watched) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _print(found: list[Watched]) -> None:
+def _print(found: list[Watched], left_out: int) -> None:
     if not found:
         click.echo("no runs")
         return
@@ -75,6 +82,12 @@ def _print(found: list[Watched]) -> None:
     for each in found:
         if each.live and each.decision:
             click.echo(f"{each.status.run}: {each.decision}")
+    if left_out:
+        click.echo(_left_out(left_out))
+
+
+def _left_out(runs: int) -> str:
+    return f"{words.count(runs, 'run')} more ended before (--all)"
 
 
 def _live(look: Any, interval: float) -> None:
@@ -85,15 +98,15 @@ def _live(look: Any, interval: float) -> None:
         fail("dmr top needs the package rich for a live view (pip install rich); dmr top --once does without")
     console = Console()
     try:
-        with Live(_picture(look()), console=console, screen=True, auto_refresh=False) as live:
+        with Live(_picture(*look()), console=console, screen=True, auto_refresh=False) as live:
             while True:
                 time.sleep(interval)
-                live.update(_picture(look()), refresh=True)
+                live.update(_picture(*look()), refresh=True)
     except KeyboardInterrupt:
         return
 
 
-def _picture(found: list[Watched]) -> Any:
+def _picture(found: list[Watched], left_out: int) -> Any:
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
@@ -105,5 +118,7 @@ def _picture(found: list[Watched]) -> Any:
         name, state, *rest = _cells(each)
         table.add_row(name, Text(state, style=COLOURS.get(state, "")), *rest)
     lines = [Text(f"{each.status.run}: {each.decision}", style="dim") for each in found if each.live and each.decision]
+    if left_out:
+        lines.append(Text(_left_out(left_out), style="dim"))
     heading = Text(f"dmr top  {time.strftime('%H:%M:%S')}   {sum(each.live for each in found)} live    Ctrl-C ends")
     return Group(heading, Text(), table if found else Text("no runs"), Text(), *lines)

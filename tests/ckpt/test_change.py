@@ -23,11 +23,11 @@ from dmr.ckpt import (
     RngItem,
     Store,
     ValueItem,
-    plan,
 )
-from dmr.ckpt.compare import differences
-from dmr.ckpt.export import export
-from dmr.ckpt.transform import convert
+from dmr.ckpt.tools.compare import differences
+from dmr.ckpt.tools.export import export
+from dmr.ckpt.tools.transform import convert
+from dmr.ckpt.transfer import plan
 
 WHOLE = np.random.default_rng(3).random((200, 31))
 STRUCT = np.zeros(5, np.dtype([("a", "i1"), ("b", "f8")], align=True))

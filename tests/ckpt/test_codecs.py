@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dmr.ckpt import Damaged, Unsupported, dtypes, rng, values
-from dmr.ckpt.h5file import dataset_name
+from dmr.ckpt import Damaged, Unsupported
+from dmr.ckpt.state import dtypes, rng, values
+from dmr.ckpt.storage.h5file import dataset_name
 
 plain = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(),

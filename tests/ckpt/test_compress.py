@@ -20,13 +20,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dmr import ckpt
-from dmr.ckpt import ArrayItem, Block, Damaged, Replicated, StorageError, Store, Unsupported, ValueItem, filters, plan
-from dmr.ckpt.chunks import check_table, empty_table
-from dmr.ckpt.codec import Codec, decompress, parse, shuffle, unshuffle
-from dmr.ckpt.filters import Filter, choose
-from dmr.ckpt.h5file import read_content
-from dmr.ckpt.packed import Packed
-from dmr.ckpt.pieces import Pieces
+from dmr.ckpt import ArrayItem, Block, Damaged, Replicated, StorageError, Store, Unsupported, ValueItem
+from dmr.ckpt.storage import filters
+from dmr.ckpt.storage.chunks import check_table, empty_table
+from dmr.ckpt.storage.codec import Codec, decompress, parse, shuffle, unshuffle
+from dmr.ckpt.storage.filters import Filter, choose
+from dmr.ckpt.storage.h5file import read_content
+from dmr.ckpt.storage.packed import Packed
+from dmr.ckpt.transfer import plan
+from dmr.ckpt.transfer.pieces import Pieces
 from dmr.errors import Error
 from dmr.settings import settings as chosen_settings
 
@@ -143,7 +145,7 @@ def test_in_the_background_and_in_two_levels(tmp_path: Path, codec: str) -> None
 def test_threads_make_the_same_file(tmp_path: Path, codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
     files = []
     for threads in (1, 3):
-        monkeypatch.setattr("dmr.ckpt.packing.cores", lambda threads=threads: threads)
+        monkeypatch.setattr("dmr.ckpt.transfer.packing.cores", lambda threads=threads: threads)
         with Store(tmp_path / str(threads), compress=codec) as store:
             files.append(store.save(1, state()).path.read_bytes())
             check(store.load_newest())

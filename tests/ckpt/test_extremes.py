@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dmr.ckpt import ArrayItem, Block, Store
-from dmr.ckpt.dtypes import ML_DTYPES
+from dmr.ckpt.state.dtypes import ML_DTYPES
 
 GIB = 1 << 30
 

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-import dmr.ckpt.drain
+import dmr.ckpt.twolevel.drain
 from dmr.ckpt import ArrayItem, Block, Fenced, KeepEverySteps, KeepLast, Loaded, NotDrained, StorageError, Store, Writer
-from dmr.ckpt.fast import expand, find, refusal
+from dmr.ckpt.twolevel.fast import expand, find, refusal
 
 SHAPE = (4000,)
 
@@ -53,20 +53,20 @@ def files(folder: Path) -> list[str]:
 
 
 def slow_down(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
-    copy = dmr.ckpt.drain.copy_bytes
+    copy = dmr.ckpt.twolevel.drain.copy_bytes
 
     def later(*args: Any) -> None:
         time.sleep(seconds)
         copy(*args)
 
-    monkeypatch.setattr(dmr.ckpt.drain, "copy_bytes", later)
+    monkeypatch.setattr(dmr.ckpt.twolevel.drain, "copy_bytes", later)
 
 
 def fail_with(monkeypatch: pytest.MonkeyPatch, error: OSError) -> None:
     def fail(*args: Any) -> None:
         raise error
 
-    monkeypatch.setattr(dmr.ckpt.drain, "copy_bytes", fail)
+    monkeypatch.setattr(dmr.ckpt.twolevel.drain, "copy_bytes", fail)
 
 
 def test_a_save_goes_to_the_node_and_is_copied(shared: Path, node: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -146,6 +146,6 @@ def test_other_programs_decompress_it(path: Path) -> None:
 
 
 def test_there_is_one_for_today() -> None:
-    from dmr.ckpt import manifest
+    from dmr.ckpt.storage import manifest
 
     assert list(GOLDEN.glob(f"format-{manifest.VERSION}-*.h5"))

@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dmr.ckpt import ArrayItem, Block, Store, direct
-from dmr.ckpt.pace import AGAIN, ENOUGH, Pace
+from dmr.ckpt import ArrayItem, Block, Store
+from dmr.ckpt.storage import direct
+from dmr.ckpt.storage.pace import AGAIN, ENOUGH, Pace
 
 
 def saves(pace: Pace, count: int, around: float, through: float, over: bool = True) -> list[bool]:

@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dmr.ckpt import Block, BlockCyclic, Box, Counts, Layout, Replicated, Unsupported, parts
-from dmr.ckpt.held import Held, cuts
-from dmr.ckpt.parts import Axis, CyclicAxis, Part, cut, get, put
-from dmr.ckpt.plan import BLOCK, PIECE, ROUND, bounds_of, elements_per_piece, plan, rounds, window
-from dmr.ckpt.registry import layout_from_json
+from dmr.ckpt import Block, BlockCyclic, Box, Counts, Layout, Replicated, Unsupported
+from dmr.ckpt.layouts import parts
+from dmr.ckpt.layouts.parts import Axis, CyclicAxis, Part, cut, get, put
+from dmr.ckpt.layouts.registry import layout_from_json
+from dmr.ckpt.transfer.held import Held, cuts
+from dmr.ckpt.transfer.plan import BLOCK, PIECE, ROUND, bounds_of, elements_per_piece, plan, rounds, window
 
 shapes = st.lists(st.integers(0, 9), min_size=1, max_size=4).map(tuple)
 ranks = st.integers(1, 9)

@@ -29,10 +29,9 @@ from dmr.ckpt import (
     ValueItem,
     Writer,
     describe_difference,
-    h5file,
-    manifest,
-    plan,
 )
+from dmr.ckpt.storage import h5file, manifest
+from dmr.ckpt.transfer import plan
 from dmr.launcher.run.rundir import RunDir
 
 

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from dmr.ckpt import ArrayItem, Block, Layout, Replicated, RngItem, Store, ValueItem, plan
+from dmr.ckpt import ArrayItem, Block, Layout, Replicated, RngItem, Store, ValueItem
+from dmr.ckpt.transfer import plan
 
 PIECE = 16 << 10
 HERE = Path(__file__).parent

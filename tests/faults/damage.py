@@ -10,8 +10,9 @@ from typing import Any
 
 import common
 
-from dmr.ckpt import Store, h5file
-from dmr.ckpt.chunks import stored_ranges
+from dmr.ckpt import Store
+from dmr.ckpt.storage import h5file
+from dmr.ckpt.storage.chunks import stored_ranges
 
 
 def flips(folder: Path, count: int, dice: random.Random, compress: str | None = None) -> dict[str, Any]:

@@ -48,7 +48,7 @@ def test_a_handover() -> None:
     assert history.waits == ((4, 31.0),)
     assert history.resizes == 1 and history.queries == 5 and history.last_control == 1
     assert history.finished and history.open_successor is None
-    assert history.node_hours(now=1e9) == pytest.approx((2 * 45 + 4 * 42) / 3600)
+    assert history.node_hours(now=1e9) == pytest.approx((2 * 45 + 4 * (42 + 6)) / 3600), "held from its job's start on"
     assert [(each.time, each.change, each.nodes, each.job) for each in history.changes()] == [
         (101, "add", 2, "7"), (146, "remove", 2, "7"), (148, "add", 4, "8"), (190, "remove", 4, "8"),
     ]  # fmt: skip

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,11 @@ import pytest
 
 from dmr.launcher.run.history import GenerationRecord
 from dmr.launcher.run.registry import all_runs, register, registered, registry_folder
-from dmr.launcher.run.rundir import RunDir
+from dmr.launcher.run.identity import identity
+from dmr.launcher.run.options import RunOptions
+from dmr.launcher.run.rundir import Progress, RunDir
+from dmr.launcher.run.status import read_status
+from dmr.launcher.run.undecided import why_undecided
 from dmr.launcher.run.watching import BARS, bars, decision_line, last_decision
 
 BIN = Path(sys.executable).parent
@@ -79,6 +84,71 @@ def test_each_run_is_shown_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert [run.folder.name for run in all_runs(tmp_path / "dmr-runs")] == ["x", "other"]
 
 
+def test_what_ended_does_not_crowd_out_what_lives(tmp_path: Path) -> None:
+    env = {**os.environ, "DMR_STATE_DIR": str(tmp_path / "state")}
+    for number in range(9):
+        run = RunDir.create(tmp_path / "dmr-runs" / f"r{number}", {"run": f"r{number}"})
+        run.append(1, "launched", token="a", nodes=1)
+        run.append(1, "ended", why="finished", exit=0)
+        assert run.take_lease(1, {"token": "a"})
+    RunDir.create(tmp_path / "dmr-runs" / "z", {"run": "z"})
+
+    def top(*words: str) -> list[str]:
+        done = subprocess.run(
+            [str(BIN / "dmr"), "top", "--once", *words], cwd=tmp_path, env=env, text=True, capture_output=True, timeout=30
+        )
+        return done.stdout.splitlines()
+
+    shown = top()
+    assert shown[1].split()[:2] == ["z", "starting"] and [line.split()[0] for line in shown[2:7]] == [
+        f"r{number}" for number in (8, 7, 6, 5, 4)
+    ]
+    assert shown[7:] == ["4 runs more ended before (--all)"] and len(top("--all")) == 11
+
+
+def test_status_finds_runs_that_lie_elsewhere(tmp_path: Path) -> None:
+    env = {**os.environ, "DMR_STATE_DIR": str(tmp_path / "state")}
+
+    def dmr(*words: str, folder: Path = tmp_path) -> subprocess.CompletedProcess[str]:
+        command = [str(BIN / "dmr"), *words]
+        return subprocess.run(command, cwd=folder, env=env, text=True, capture_output=True, timeout=30)
+
+    rod, far = RunDir.create(tmp_path / "rod", {"run": "rod"}), RunDir.create(tmp_path / "a" / "far", {"run": "far"})
+    for run in (rod, far):
+        register(run, env)
+    far.append(1, "launched", token="a", nodes=1)
+    far.append(1, "ended", why="finished", exit=0)
+    assert far.take_lease(1, {"token": "a"})
+    assert [line.split()[0] for line in dmr("status").stdout.splitlines()[1:]] == ["a/far", "rod"]
+    (tmp_path / "b").mkdir()
+    shown = dmr("status", folder=tmp_path / "b").stdout.splitlines()
+    assert [line.split()[:2] for line in shown[1:]] == [[str(rod.folder), "starting"]], "live ones are"
+    assert f"there is {rod.folder}" in dmr("status", "rod", folder=tmp_path / "b").stderr
+
+
+def test_the_checkpoint_that_a_run_goes_on_from(tmp_path: Path) -> None:
+    run = RunDir.create(tmp_path / "run", {"run": "run"})
+    assert read_status(run).checkpoint is None
+    for name in ("step-000000000007-g0001.h5", "step-000000000005-g0002.h5", "step-000000000009-g0002.h5", "other.h5"):
+        (run.checkpoints / name).write_bytes(b"12")
+    (run.checkpoints / "step-000000000009-g0002.h5.bad").touch()
+    found = read_status(run)
+    assert found.checkpoint == "step-000000000005-g0002.h5" and found.checkpoint_bytes == 2
+
+
+def test_when_the_first_decision_comes(tmp_path: Path) -> None:
+    one = RunDir.create(tmp_path / "one", asdict(RunOptions("one", ("a",), "/", (2,))))
+    more = RunDir.create(tmp_path / "more", asdict(RunOptions("more", ("a",), "/", (1, 2))))
+    assert "one size only" in why_undecided(one)
+    assert why_undecided(more).endswith("comes with the program's first steps, when this machine is looked at")
+    assert more.take_lease(1, {"token": "a", "time": time.time(), **identity()})
+    more.write_progress(Progress("more", 1, "a", "running", time.time()))
+    assert "as soon as there is an answer: this machine is looked at every 60 s" in why_undecided(more)
+    more.append(1, "launched", token="a", nodes=1)
+    more.append(1, "ended", why="failed", exit=1)
+    assert "it ended before" in why_undecided(more)
+
+
 def test_top_of_a_live_run(bench: Any) -> None:
     process = bench.launch(400, options=("--nodes", "1:2", "--start", "1", "--dwell", "1h"))
     bench.wait(lambda: bench.events("decided"), "a decision")
@@ -86,7 +156,7 @@ def test_top_of_a_live_run(bench: Any) -> None:
     head, line, decision = text.splitlines()
     assert head.startswith("RUN") and "SIZE OVER TIME" in head
     assert line.startswith("run") and "running" in line and "█" in line
-    assert "stay (1 nodes)" in decision and "next look in" in decision
+    assert "stay (1 node)" in decision and "next look in" in decision
     (found,) = json.loads(bench.dmr("top", "run", "--json").stdout)
     assert found["status"]["state"] == "running" and found["status"]["nodes"] == 1
     assert "run" in bench.dmr("top").stdout  # found by the register: it is not below dmr-runs

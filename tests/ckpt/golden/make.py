@@ -75,9 +75,9 @@ def main() -> None:
         Store,
         StreamItem,
         ValueItem,
-        filters,
-        plan,
     )
+    from dmr.ckpt.storage import filters
+    from dmr.ckpt.transfer import plan
 
     compress = sys.argv[2] if len(sys.argv) > 2 else None
     if compress is None:

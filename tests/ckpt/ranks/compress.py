@@ -29,11 +29,11 @@ from dmr.ckpt import (
     Replicated,
     StorageError,
     Store,
-    filters,
-    plan,
 )
-from dmr.ckpt.chunks import stored_bytes
-from dmr.ckpt.packing import Packing
+from dmr.ckpt.storage import filters
+from dmr.ckpt.storage.chunks import stored_bytes
+from dmr.ckpt.transfer import plan
+from dmr.ckpt.transfer.packing import Packing
 
 WORLD = MPI.COMM_WORLD
 LAST = WORLD.size - 1

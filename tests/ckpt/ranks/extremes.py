@@ -14,7 +14,7 @@ import numpy as np
 from mpi4py import MPI
 
 from dmr.ckpt import ArrayItem, Block, Counts, Replicated, Store
-from dmr.ckpt.direct import DirectOutput, DirectRead
+from dmr.ckpt.storage.direct import DirectOutput, DirectRead
 
 WORLD = MPI.COMM_WORLD
 MANY = 10_000

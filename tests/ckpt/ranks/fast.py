@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-import dmr.ckpt.drain
-import dmr.ckpt.levels
+import dmr.ckpt.twolevel.drain
+import dmr.ckpt.twolevel.levels
 from dmr.ckpt import ArrayItem, Block, Store
 
 COMM = MPI.COMM_WORLD
@@ -48,7 +48,7 @@ def die() -> None:
     store = Store(shared, COMM, fast_dir=node, deadline=20)
     store.save(1, items(1))
     store.wait()
-    dmr.ckpt.drain.copy_bytes = lambda *_: time.sleep(600)
+    dmr.ckpt.twolevel.drain.copy_bytes = lambda *_: time.sleep(600)
     store.save(2, items(2))
     assert store.saving == (COMM.rank == 0)
     COMM.Barrier()
@@ -74,7 +74,7 @@ def nodes() -> None:
         assert store.fast is None and store.save(1, items(1)).path.parent == shared
         assert is_step(store.load_newest(), 1)
     if COMM.rank == 1:
-        dmr.ckpt.levels.visible = lambda *_: False
+        dmr.ckpt.twolevel.levels.visible = lambda *_: False
     with Store(shared, COMM, fast_dir=node, deadline=20) as store:
         assert store.fast is None and store.save(2, items(2)).path.parent == shared
     COMM.Barrier()

@@ -25,9 +25,9 @@ from dmr.ckpt import (
     Store,
     StreamItem,
     Unsupported,
-    plan,
-    regroup,
 )
+from dmr.ckpt.state import regroup
+from dmr.ckpt.transfer import plan
 
 plan.PIECE = 4096
 regroup.ROUND_BYTES = 5000

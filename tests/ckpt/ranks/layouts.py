@@ -27,11 +27,10 @@ from dmr.ckpt import (
     Mismatch,
     Replicated,
     Store,
-    plan,
-    shared,
 )
-from dmr.ckpt.group import Group
-from dmr.ckpt.held import local_shape
+from dmr.ckpt.comm.group import Group
+from dmr.ckpt.transfer import plan, shared
+from dmr.ckpt.transfer.held import local_shape
 
 # Small pieces and rounds, so that small arrays have many.
 plan.PIECE = 4096

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from dmr.ckpt import ArrayItem, Block, Store, shared
-from dmr.ckpt.group import Group
+from dmr.ckpt import ArrayItem, Block, Store
+from dmr.ckpt.comm.group import Group
+from dmr.ckpt.transfer import shared
 
 COMM = MPI.COMM_WORLD
 folder, how, rank, moment = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]

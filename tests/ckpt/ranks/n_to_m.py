@@ -14,7 +14,8 @@ import ml_dtypes
 import numpy as np
 from mpi4py import MPI
 
-from dmr.ckpt import ArrayItem, Block, Layout, Replicated, RngItem, Store, ValueItem, plan
+from dmr.ckpt import ArrayItem, Block, Layout, Replicated, RngItem, Store, ValueItem
+from dmr.ckpt.transfer import plan
 
 # Small pieces, so that small arrays have many, and boundaries between ranks fall inside of them.
 plan.PIECE = 4096

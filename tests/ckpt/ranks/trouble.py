@@ -32,9 +32,9 @@ from dmr.ckpt import (
     Unsupported,
     ValueItem,
     Writer,
-    h5file,
-    plan,
 )
+from dmr.ckpt.storage import h5file
+from dmr.ckpt.transfer import plan
 
 plan.PIECE = 4096
 COMM = MPI.COMM_WORLD

@@ -35,7 +35,7 @@ def main(run: dmr.Run, given: argparse.Namespace) -> None:
     if given.exit is not None:
         raise SystemExit(given.exit)
     if given.open:
-        open(given.open)
+        Path(given.open).read_text()
     for step in run.steps(given.steps):
         field.local[:] = np.sin(field.local) * 1.7 + rows / (step + 1)
         count.local[:] += 1

@@ -1,0 +1,1 @@
+"""What is done with checkpoints beside a run: export, import, conversion, comparison."""

@@ -1,0 +1,1 @@
+"""A folder of the node first, the shared one behind."""
