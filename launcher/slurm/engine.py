@@ -198,7 +198,8 @@ class SlurmEngine:
             # srun answers SIGTERM by killing the step at once, without a SIGTERM to the ranks.
             return flavour.by_srun and signal_steps(self.commands, self._raw, label, name, ASK_SECONDS)
 
-        return ProcessRanks(argv, environ, launch.folder, launch.log, ask=ask, sweep=sweep, status=own_status if flavour.by_srun else None)
+        status = own_status if flavour.by_srun else None
+        return ProcessRanks(argv, environ, launch.folder, launch.log, ask=ask, sweep=sweep, status=status)
 
     # -- changes of size
 
