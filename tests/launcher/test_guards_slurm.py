@@ -117,3 +117,12 @@ def test_a_job_whose_run_is_in_another_one_runs_its_script_no_further(slurm: Any
     state = slurm.cluster.run(["scontrol", "show", "job", job]).stdout
     assert "JobState=CANCELLED" in state
     assert processes(slurm, "DMR_GENERATION=1") == []
+
+
+def test_the_status_is_that_of_the_rank_that_failed(slurm: Any) -> None:
+    """The other one is ended by a signal, and srun's own status is the greatest of both."""
+    program = "import os, sys, time; time.sleep(0 if os.environ['SLURM_PROCID'] == '1' else 60); sys.exit(3)"
+    launch = shlex.join(["dmr-launch", "--nodes", "2", "--", sys.executable, "-c", program])
+    slurm.sbatch("--nodes=2", f"--wrap={launch}; echo $? > status")
+    slurm.wait(lambda: (slurm.folder / "status").exists(), "the end")
+    assert (slurm.folder / "status").read_text() == "3\n"
