@@ -77,7 +77,7 @@ class _Every(click.ParamType):
 @click.option("--local-nodes", type=click.IntRange(1), metavar="N", help="Nodes that this machine counts for.")
 @click.option("--app", metavar="FILE", help="A program that writes its own restart files: its TOML file, or a profile.",
               shell_complete=complete_app)  # fmt: skip
-@click.option("--run-dir", type=click.Path(path_type=Path), help="Default: dmr-runs/PROGRAM-JOB")
+@click.option("--run-dir", type=click.Path(file_okay=False, path_type=Path), help="Default: dmr-runs/PROGRAM-JOB")
 @click.option("--checkpoint-every", type=_Every(), help="Save that often: 15m, 1:30:00, 500steps, auto.")
 @click.option("--keep", type=click.IntRange(1), metavar="N", help="Checkpoints to keep.  [default: 2]")
 @click.option("--background", is_flag=True, help="Compute on while a checkpoint is written; takes a copy of the state.")

@@ -112,7 +112,7 @@ def _show(one) -> None:  # type: ignore[no-untyped-def]  # the class is imported
         ("checkpoint", _checkpoint(one)),
         ("pending", _pending(one) or "-"),
         ("changes", _changes(one)),
-        ("queries", f"{one.queries} to the scheduler" if one.job else f"{one.queries}, of this machine alone"),
+        ("queries", f"{one.queries} to the scheduler" if one.engine == "slurm" else f"{one.queries}, to no scheduler"),
     ]
     print_table([(key + ":", value) for key, value in rows])
 

@@ -19,6 +19,7 @@ from ...resize.view import ClusterView, Decision, RunView
 from ..run.history import History, read_history
 from ..run.options import RunOptions
 from ..run.rundir import RunDir, RunDirError
+from ..run.undecided import why_undecided
 from .foresight import Foresight
 
 
@@ -96,9 +97,7 @@ def _last_views(events: list[dict[str, Any]], run: RunDir) -> tuple[RunView, Clu
                 return run_from_json(event["run"]), cluster_from_json(event["cluster"])
             except ValueError:
                 continue
-    raise RunDirError(
-        f"{run.folder} has no decision yet: its queue was not looked at, or the run has only one size (--nodes MIN:MAX)"
-    )
+    raise RunDirError(why_undecided(run))
 
 
 def is_over(history: History) -> bool:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from .registry import registered
 from .rundir import RunDir, RunDirError
 
 RUNS = Path("dmr-runs")
@@ -43,6 +44,9 @@ def find_run(text: str) -> RunDir:
     for folder in (Path(text), RUNS / text):
         if (folder / "run.json").exists():
             return RunDir(folder.absolute())
+    elsewhere = [str(run.folder) for run in registered() if run.folder.name == text]
+    if elsewhere:
+        raise RunDirError(f"there is no run {text!r} here or below {RUNS}/; there is {elsewhere[-1]}")
     known = sorted(path.parent.name for path in RUNS.glob("*/run.json"))
     hint = f"; there {'is' if len(known) == 1 else 'are'} {', '.join(known[-5:])}" if known else ""
     raise RunDirError(f"there is no run {text!r} here or below {RUNS}/{hint}")

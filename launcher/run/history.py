@@ -144,12 +144,33 @@ class History:
         """(nodes, seconds) of every successor that started."""
         return tuple((s.nodes[1], s.started - s.submitted) for s in self.successors if s.started is not None)
 
+    def held_before(self, place: int) -> tuple[float, float, int] | None:
+        """Return from when to when, and how many, nodes were held before a generation's ranks were started."""
+        record = self.generations[place]
+        before = self.generations[place - 1] if place else None
+        if before is not None and record.job is None and record.cause == "resume":
+            return None  # this machine was not kept for it
+        if before is not None and before.job == record.job:
+            start, nodes = record.start if before.end is None else before.end, min(before.nodes, record.nodes)
+        else:
+            successor = next((each for each in self.successors if each.token == record.token), None)
+            if successor is None or successor.started is None:
+                return None
+            start, nodes = successor.started, record.nodes
+        return (start, record.start, nodes) if start < record.start else None
+
     def node_hours(self, now: float) -> float:
-        """Return node-hours of all generations; one without an end counts until ``now``, or until the next began."""
+        """Return the node-hours held: by all generations, between them in one job, and by successors until their start.
+
+        A generation without an end counts until ``now``, or until the next began. What only the scheduler knows (a
+        job's time before the launcher started in it) is not in it.
+        """
         total = 0.0
         for index, each in enumerate(self.generations):
             following = self.generations[index + 1].start if index + 1 < len(self.generations) else now
             total += each.nodes * max(0.0, (following if each.end is None else each.end) - each.start)
+            if waited := self.held_before(index):
+                total += waited[2] * (waited[1] - waited[0])
         return total / 3600
 
     def changes(self) -> tuple[AllocationChange, ...]:

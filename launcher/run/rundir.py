@@ -242,6 +242,8 @@ class RunDir:
             text = json.dumps({"format": FORMAT, **description}, indent=2)
             create(run.folder / "run.json", text)
         except FileExistsError:
+            if not run.folder.is_dir():
+                raise RunDirError(f"{run.folder} is a file; name a new or empty folder with --run-dir") from None
             raise RunDirError(
                 f"{run.folder} holds a run already: continue it with 'dmr resume {run.folder}', "
                 f"or name another folder with --run-dir"

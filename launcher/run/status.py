@@ -8,8 +8,11 @@ from dataclasses import dataclass, replace
 from ..supervise.owner import SILENT, Owner, owner_of
 from .history import FINAL, History, read_history
 from .identity import lives
+from .newest import newest_checkpoint
 from .rundir import LauncherState, Progress, RunDir
 
+LIVE = frozenset({"starting", "running", "saving", "leaving", "queued"})
+"""States of a run that goes on by itself."""
 RECENT = SILENT
 """A sign of life of that age in seconds, by this machine's clock, still counts: a launcher that waits for an answer of
 its scheduler gives none meanwhile, and is not to be told gone before `dmr resume` would take it for that."""
@@ -57,6 +60,8 @@ class RunStatus:
     queries: int = 0
     updated: float | None = None
     error: str | None = None
+    engine: str | None = None
+    """The one that the run was begun with: ``slurm``, ``local``, ``held``."""
 
 
 def events_without_decisions(run: RunDir) -> History:
@@ -100,7 +105,7 @@ def read_status(run: RunDir, now: float | None = None) -> RunStatus:
     left = progress.steps - progress.step if progress is not None and progress.steps is not None else None
     phase, sure = _phase(progress, launcher, number) if live else (None, None)
     pending = history.open_successor if state not in ("finished", "failed", "stopped") else None
-    saved = progress.checkpoint if progress is not None else None
+    saved = (progress.checkpoint if progress is not None else None) or newest_checkpoint(run)
     return RunStatus(
         run=str(description.get("run", run.folder.name)),
         folder=str(run.folder),
@@ -128,11 +133,17 @@ def read_status(run: RunDir, now: float | None = None) -> RunStatus:
         pending_since=pending.submitted if pending else None,
         resizes=history.resizes,
         crashes=history.crashes,
-        node_hours=history.node_hours(now if last is None or live or state == "starting" else last.end or last.start),
+        node_hours=history.node_hours(now if state in LIVE else _last_sign(mine, launcher, now)),
         queries=max(history.queries, launcher.queries if launcher else 0),
         updated=mine.time if mine is not None else launcher.time if launcher else None,
         error=mine.error if mine is not None else None,
+        engine=description.get("engine_used"),
     )
+
+
+def _last_sign(progress: Progress | None, launcher: LauncherState | None, now: float) -> float:
+    """Return when a run whose launcher is gone last gave a sign of life."""
+    return min(now, max((each.time for each in (progress, launcher) if each is not None), default=0.0))
 
 
 def _phase(

@@ -9,15 +9,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...resize import words
 from .history import GenerationRecord
 from .rundir import RunDir, RunDirError
-from .status import RunStatus, events_without_decisions, read_status
+from .status import LIVE, RunStatus, events_without_decisions, read_status
 
 BARS = "▁▂▃▄▅▆▇█"
 WIDTH = 24
 TAIL = 1 << 17
 """Bytes at the end of a ledger in which the last decision is looked for."""
-LIVE = frozenset({"starting", "running", "saving", "leaving", "queued"})
 
 
 @dataclass(frozen=True)
@@ -100,6 +100,6 @@ def decision_line(event: Mapping[str, Any] | None, interval: float, now: float) 
     numbers = {key: facts[key] for key in ("idle", "total", "waiting") if isinstance(facts.get(key), (int, float))}
     seen = ", ".join(f"{key} {value:g}" for key, value in numbers.items())
     due = f"next look in {max(0.0, interval - ago):.0f} s"
-    what = f"{decision.get('action', '?')} ({decision.get('nodes', '?')} nodes)"
+    what = f"{decision.get('action', '?')} ({words.count(decision.get('nodes', 0), 'node')})"
     text = f"{what} {ago:.0f} s ago: {decision.get('reason', '')}"
     return f"{text} [{seen}]; {due}" if seen else f"{text}; {due}"

@@ -28,7 +28,6 @@ def spans(
     computing = []
     generations = history.generations
     for place, each in enumerate(generations):
-        before = generations[place - 1] if place else None
         after = generations[place + 1] if place + 1 < len(generations) else None
         end = each.end if each.end is not None else after.start if after is not None else max(now, each.start)
         parts = _parts(each, [e for e in events if e.get("generation") == each.number], end)
@@ -43,7 +42,7 @@ def spans(
         if first is not None:
             last = max(stop for kind, _, stop in parts if kind == "compute")
             computing.append((first, last, each.nodes, each.number))
-        found.extend(_before(each, before, history, accounting))
+        found.extend(_before(place, history, accounting))
         if after is None or after.job != each.job:
             found.extend(_afterwards(each, end, accounting))
     kept = [each for each in found if each.end > each.start]
@@ -93,18 +92,14 @@ def _lost_from(
     return computing[0][0]
 
 
-def _before(
-    record: GenerationRecord, before: GenerationRecord | None, history: History, accounting: Sequence[Record]
-) -> list[Span]:
+def _before(place: int, history: History, accounting: Sequence[Record]) -> list[Span]:
     """Return what the nodes were held for before their ranks were started."""
-    if before is not None and record.job is None and record.cause == "resume":
-        return []  # this machine was not kept for it
+    record = history.generations[place]
+    before = history.generations[place - 1] if place else None
+    waited, row = history.held_before(place), _row(record.job, accounting)
     if before is not None and before.job == record.job:
-        end = before.end if before.end is not None else record.start
-        return [Span(end, record.start, min(before.nodes, record.nodes), "between", record.number)]
-    successor = next((each for each in history.successors if each.token == record.token), None)
-    row = _row(record.job, accounting)
-    begin = row.start if row is not None else successor.started if successor is not None else None
+        return [Span(*waited, "between", record.number)] if waited else []
+    begin = row.start if row is not None else waited[0] if waited else None
     if begin is None or begin >= record.start:
         return []
     if before is None or before.end is None:

@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from dmr.launcher.run.history import GenerationRecord
-from dmr.launcher.run.registry import all_runs, register, registered, registry_folder
 from dmr.launcher.run.identity import identity
 from dmr.launcher.run.options import RunOptions
-from dmr.launcher.run.rundir import Progress, RunDir
+from dmr.launcher.run.registry import all_runs, register, registered, registry_folder
+from dmr.launcher.run.rundir import Progress, RunDir, RunDirError
 from dmr.launcher.run.status import read_status
 from dmr.launcher.run.undecided import why_undecided
 from dmr.launcher.run.watching import BARS, bars, decision_line, last_decision
@@ -94,9 +94,8 @@ def test_what_ended_does_not_crowd_out_what_lives(tmp_path: Path) -> None:
     RunDir.create(tmp_path / "dmr-runs" / "z", {"run": "z"})
 
     def top(*words: str) -> list[str]:
-        done = subprocess.run(
-            [str(BIN / "dmr"), "top", "--once", *words], cwd=tmp_path, env=env, text=True, capture_output=True, timeout=30
-        )
+        command = [str(BIN / "dmr"), "top", "--once", *words]
+        done = subprocess.run(command, cwd=tmp_path, env=env, text=True, capture_output=True, timeout=30)
         return done.stdout.splitlines()
 
     shown = top()
@@ -119,7 +118,7 @@ def test_status_finds_runs_that_lie_elsewhere(tmp_path: Path) -> None:
     far.append(1, "launched", token="a", nodes=1)
     far.append(1, "ended", why="finished", exit=0)
     assert far.take_lease(1, {"token": "a"})
-    assert [line.split()[0] for line in dmr("status").stdout.splitlines()[1:]] == ["a/far", "rod"]
+    assert [line.split()[0] for line in dmr("status").stdout.splitlines()[1:]] == ["rod", "a/far"]
     (tmp_path / "b").mkdir()
     shown = dmr("status", folder=tmp_path / "b").stdout.splitlines()
     assert [line.split()[:2] for line in shown[1:]] == [[str(rod.folder), "starting"]], "live ones are"
@@ -134,6 +133,16 @@ def test_the_checkpoint_that_a_run_goes_on_from(tmp_path: Path) -> None:
     (run.checkpoints / "step-000000000009-g0002.h5.bad").touch()
     found = read_status(run)
     assert found.checkpoint == "step-000000000005-g0002.h5" and found.checkpoint_bytes == 2
+
+
+def test_a_file_is_no_run_directory(tmp_path: Path) -> None:
+    script = tmp_path / "first.py"
+    script.touch()
+    with pytest.raises(RunDirError, match="first.py is a file"):
+        RunDir.create(script, {"run": "x"})
+    command = [str(BIN / "dmr-launch"), "--run-dir", str(script), "--", "true"]
+    done = subprocess.run(command, text=True, capture_output=True, timeout=30)
+    assert done.returncode == 2 and "first.py' is a file" in done.stderr
 
 
 def test_when_the_first_decision_comes(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def test_every_node_second_is_accounted_for(tmp_path: Path) -> None:
     by_levels = sum(each.nodes * (end - each.time) for each, end in zip(timeline.held, ends, strict=True)) / 3600
     assert by_levels == pytest.approx(sum(timeline.node_hours.values()))
     hours = timeline.node_hours
-    assert analysed(made).history.node_hours(timeline.end) == pytest.approx(sum(hours.values())), "dmr history says so too"
+    assert analysed(made).history.node_hours(timeline.end) == pytest.approx(sum(hours.values())), "as dmr history"
     assert hours["launch"] == pytest.approx((4 * 4 + 8 * 4) / 3600)
     assert hours["load"] == pytest.approx(8 / 3600)
     assert hours["save"] == pytest.approx((4 + 4 + 8) / 3600)
