@@ -184,8 +184,16 @@ class Supervisor:
             self.account.record(
                 "loaded", launch=launch, load=load, step=app.first_step, checkpoint=loaded.name if loaded else None
             )
+            before = max((each.step or 0 for each in self.account.history.generations[:-1]), default=0)
             if loaded:
-                self.console.say(f"continues at step {loaded.step} from {loaded.name}")
+                again = before - loaded.step
+                more = f"; {again} steps are done again" if again > 0 else ""
+                self.console.say(f"continues at step {loaded.step} from {loaded.name}{more}")
+            elif before > 0:
+                self.console.warn(
+                    f"starts from the beginning: there was no checkpoint, and the {before} steps so far are lost "
+                    "(--checkpoint-every TIME makes checkpoints)"
+                )
             self.account.reread()
             reached("computing", self.account.number)
         if app.save_failed:

@@ -70,6 +70,14 @@ def test_a_crash_is_restarted_from_the_last_checkpoint(bench: Any, expected_afte
     assert (first.why, second.cause, second.first_step) == ("crashed", "restart", 20)
 
 
+def test_what_is_lost_without_a_checkpoint_is_told(bench: Any, expected_after: Expected) -> None:
+    process = bench.launch(40, 0.05, "--fail-at", 30, options=("--nodes", "2"))
+    out = bench.end(process)
+    assert process.returncode == 0, out
+    assert "starts from the beginning: there was no checkpoint" in out and "--checkpoint-every" in out
+    assert np.array_equal(bench.final(), expected_after(40))
+
+
 def test_fast_failures_stop_the_run(bench: Any) -> None:
     process = bench.launch(40, "--fail-at", 0, "--always", options=("--nodes", "1", "--max-restarts", "9"))
     out = bench.end(process)
