@@ -19,7 +19,7 @@ from .completing import complete_command
 @click.option("--within", type=click.FloatRange(0, 1, min_open=True), default=0.1, show_default=True,
               help="Half-width of a 90 % interval that is narrow enough.")  # fmt: skip
 @click.option("--phases", metavar="NAMES", help="Phases to wait for, with commas.  [default: those it comes across]")
-@click.option("--run-dir", type=click.Path(path_type=Path), help="Default: dmr-runs/experiment-TIME")
+@click.option("--run-dir", type=click.Path(file_okay=False, path_type=Path), help="Default: dmr-runs/experiment-TIME")
 @click.option("--local-nodes", type=click.IntRange(1), metavar="N", help="Nodes that this machine counts for.")
 @click.option("--launch-option", "launch_options", multiple=True, metavar="OPTION", help="Handed on to dmr-launch.")
 @json_option
@@ -100,7 +100,8 @@ def _report(folder: Path, why: str, hours: float, as_json: bool) -> None:
     if as_json:
         print_json({"run": str(folder), "ended": why, "node_hours": hours, "speeds": rows, "right_sizes": right})
         return
-    click.echo(f"{folder}: {why}; {hours:.3g} node-hours, {found.history.resizes} changes of size")
+    changes = found.history.resizes
+    click.echo(f"{folder}: {why}; {hours:.3g} node-hours, {changes} change{'s' * (changes != 1)} of size")
     table = [("PHASE", "NODES", "S/STEP", "90 % FROM", "TO", "")]
     for row in rows:
         table.append(
