@@ -107,7 +107,9 @@ def policy_names() -> list[str]:
     return sorted({*_BUILT_IN, *(each.name for each in metadata.entry_points(group=ENTRY_POINTS))})
 
 
-def load_policy(spec: str = "queue", options: Mapping[str, Any] | None = None) -> Policy:
+def load_policy(
+    spec: str = "queue", options: Mapping[str, Any] | None = None, folder: str | None = None
+) -> Policy:
     """Return a policy.
 
     Parameters
@@ -118,6 +120,8 @@ def load_policy(spec: str = "queue", options: Mapping[str, Any] | None = None) -
     options
         By name: those of `Rules`, and those of the policy's constructor. Text is converted to
         the type of the field that it is for, so that options may come from a command line.
+    folder
+        Where the module of ``module:Class`` is looked for first; the current one by default.
 
     Raises
     ------
@@ -125,9 +129,11 @@ def load_policy(spec: str = "queue", options: Mapping[str, Any] | None = None) -
         When there is no such policy, or an option is unknown or malformed.
     """
     given = dict(options or {})
+    if "rules" in given:
+        raise PolicyError("there is no option 'rules': each rule is an option of its own, as dwell")
     names = {each.name for each in dataclasses.fields(Rules)}
     rules = _build(Rules, {key: given.pop(key) for key in list(given) if key in names}, "rules")
-    made = _build(_find(spec), {**given, "rules": rules}, spec)
+    made = _build(_find(spec, folder), {**given, "rules": rules}, spec)
     if isinstance(made, Policy):
         return made
     if not callable(getattr(made, "propose", None)):
@@ -135,15 +141,18 @@ def load_policy(spec: str = "queue", options: Mapping[str, Any] | None = None) -
     return Named(made, str(getattr(made, "name", spec)), rules)
 
 
-def _find(spec: str) -> Callable[..., Any]:
+def _find(spec: str, folder: str | None) -> Callable[..., Any]:
     if spec in _BUILT_IN:
         module, _, attribute = _BUILT_IN[spec].partition(":")
         found: Any = getattr(importlib.import_module(f".policies.{module}", __package__), attribute)
     elif ":" in spec:
         module, _, attribute = spec.partition(":")
         try:
-            found = _imported(module)
+            found = _imported(module, os.getcwd() if folder is None else folder)
+            where = getattr(found, "__file__", None) or "built in"
             for part in attribute.split("."):
+                if not hasattr(found, part):
+                    raise AttributeError(f"{module} ({where}) has no {attribute}")
                 found = getattr(found, part)
         except Exception as error:  # a user's module may raise anything
             raise PolicyError(f"can't load the policy {spec!r}: {error or repr(error)}") from error
@@ -162,25 +171,24 @@ def _find(spec: str) -> Callable[..., Any]:
     return made
 
 
-def _imported(name: str) -> ModuleType:
-    """Return a module that is installed, else one of the current folder."""
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name != name.partition(".")[0]:
-            raise
-    here = os.getcwd()
-    sys.path.append(here)
+def _imported(name: str, folder: str) -> ModuleType:
+    """Return a module of a folder, else one that is installed: in the order of ``python -m``.
+
+    After that the folder comes last, so that what the module imports later is found, and hides nothing of others.
+    """
+    sys.path.insert(0, folder)
     try:
         importlib.invalidate_caches()
         return importlib.import_module(name)
     finally:
-        sys.path.remove(here)
+        sys.path.remove(folder)
+        if folder not in sys.path:
+            sys.path.append(folder)
 
 
 def _build(make: Callable[..., Any], options: dict[str, Any], what: str) -> Any:
     if dataclasses.is_dataclass(make):
-        types = {each.name: str(each.type) for each in dataclasses.fields(make)}
+        types = {each.name: str(each.type) for each in dataclasses.fields(make) if each.name != "name"}
         unknown = sorted(set(options) - set(types))
         if unknown:
             known = ", ".join(sorted({*types, *(each.name for each in dataclasses.fields(Rules))} - {"rules"}))

@@ -8,6 +8,7 @@ import click
 
 from . import EXIT_USAGE, fail, format_time, json_option, print_json, print_table
 from .completing import complete_run
+from .policies import read_options
 
 
 @click.command()
@@ -30,12 +31,7 @@ def advise(run: str, pairs: tuple[str, ...], as_json: bool) -> None:
     from ..run.finding import find_run
     from ..run.history import read_history
 
-    options: dict[str, str] = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not equals:
-            fail(f"--policy-option {pair!r} is not KEY=VALUE", EXIT_USAGE)
-        options[key] = value
+    options = read_options(pairs)
     run_dir = find_run(run)
     if is_over(read_history(run_dir.events())):
         _afterwards(run_dir.folder, as_json)

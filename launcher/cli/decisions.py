@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from . import EXIT_USAGE, TIME, fail, format_time, json_option, print_json, print_table
+from . import TIME, fail, format_time, json_option, print_json, print_table
 from .completing import complete_policy, complete_run
-
-if TYPE_CHECKING:
-    from ...resize.policy import Policy
+from .policies import make_policy, read_options
 
 
 @click.command()
@@ -90,7 +88,7 @@ def replay(run: str, policy: str, pairs: tuple[str, ...], as_json: bool) -> None
             frames.append(Frame(view, cluster, decision_from_json(each["decision"])))
     if not frames:
         fail(f"the decisions of {run} were recorded without what they were made from; they can't be replayed")
-    result = again(frames, policy_of(policy, pairs))
+    result = again(frames, make_policy(policy, read_options(pairs)))
     if as_json:
         print_json(
             {
@@ -130,19 +128,3 @@ def _decided(run: str) -> tuple[list[dict[str, Any]], float]:
     if not found:
         fail(why_undecided(run_dir))
     return found, min(each["time"] for each in events if "time" in each)
-
-
-def policy_of(name: str, pairs: tuple[str, ...]) -> Policy:
-    """Return the policy that a command names, with its options as KEY=VALUE."""
-    from ...resize.policy import PolicyError, load_policy
-
-    options = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not equals:
-            fail(f"--policy-option {pair!r} is not KEY=VALUE", EXIT_USAGE)
-        options[key] = value
-    try:
-        return load_policy(name, options)
-    except PolicyError as error:
-        fail(str(error), EXIT_USAGE)

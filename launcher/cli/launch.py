@@ -193,22 +193,12 @@ def _fresh(command: tuple[str, ...], given: dict[str, Any], console: Console) ->
 
 def _policy(name: str, pairs: tuple[str, ...], dwell: float | None) -> dict[str, str]:
     """Return the policy's options, after making sure that there is such a policy with such options."""
-    from ...resize.policy import PolicyError, load_policy
+    from .policies import make_policy, read_options
 
-    options: dict[str, str] = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not equals or not key:
-            fail(f"--policy-option {pair!r} is not KEY=VALUE", EXIT_USAGE)
-        options[key] = value
+    options = read_options(pairs)
     if dwell is not None:
         options["dwell"] = f"{dwell:g}"
-    try:
-        load_policy(name, options)
-    except PolicyError as error:
-        fail(str(error), EXIT_USAGE)
-    if name == "deadline" and not options.get("within"):
-        fail("--policy deadline needs its time from the run's begin: --policy-option within=2:00:00", EXIT_USAGE)
+    make_policy(name, options)
     return options
 
 

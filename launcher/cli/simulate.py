@@ -12,7 +12,7 @@ import click
 from ...resize import words
 from . import EXIT_USAGE, TIME, fail, format_time, json_option, print_json, print_table
 from .completing import complete_policy, complete_workload, one_of
-from .decisions import policy_of
+from .policies import make_policy, read_options
 
 if TYPE_CHECKING:
     from ...resize.simulate.experiment import Interval, Regime, Result
@@ -184,7 +184,7 @@ def _regimes(given: dict[str, Any]) -> list[Regime]:
     share, scheduler, cycle = given["malleable"], given["scheduler"], given["cycle"]
     regimes = [Regime("rigid", "rigid", 0.0, scheduler, None, cycle)]
     for name in given["policies"] or ("queue",):
-        policy = policy_of(name, given["pairs"])
+        policy = make_policy(name, read_options(given["pairs"]))
         try:
             launcher = Launcher(
                 policy, given["interval"], given["save"], given["launch"], given["load_time"], given["start"]

@@ -124,6 +124,10 @@ class Processes:
     change: bool = True
 
 
+OF_START = ("command", "replace", "append", "environment", "prepare")
+"""Keys that say how a command line is made."""
+
+
 @dataclass(frozen=True)
 class Foreign:
     """A program that writes restart files of its own."""
@@ -146,15 +150,19 @@ def parse(content: Mapping[str, Any], source: str) -> Foreign:
     ForeignError
         For the first thing that is wrong; names file and key.
     """
-    top = Table(source, "", content)
+    top = Table(source, "", content).only("name", "description", "checkpoint", "progress", "start", "restart", "sizes")
     name = top.text("name") or "the program"
-    checkpoint, progress = top.table("checkpoint"), top.table("progress")
-    start, restart, sizes = top.table("start"), top.table("restart"), top.table("sizes")
+    checkpoint = top.table("checkpoint").only(
+        "request", "signal", "file", "text", "exits", "command",
+        "files", "marker", "log", "settle", "copy", "delete", "digest", "patience",
+    )  # fmt: skip
+    progress = top.table("progress").only("step", "unit", "log", "steps", "finished")
+    start = top.table("start").only(*OF_START)
+    restart = top.table("restart").only(*OF_START, "in_place")
+    sizes = top.table("sizes").only("processes", "change")
     top.text("description")
-    top.end()
     told = _progress(progress)
     request, files = _request(checkpoint), _files(checkpoint)
-    checkpoint.end()
     if request.exits and told.finished is None:
         progress.refuse(
             "finished", "is missing: a program that ends when it was asked for a checkpoint needs a line of its log "
@@ -226,7 +234,6 @@ def _start(table: Table, variables: tuple[str, ...]) -> Start:
         table.words("command") or (), table.pairs("replace"), table.words("append") or (), table.pairs("environment"),
         table.words("prepare") or (), "checkpoint" in variables and table.flag("in_place", False),
     )  # fmt: skip
-    table.end()
     if made.command and made.replace:
         table.refuse("replace", "means nothing beside command, which replaces all words")
     for key in ("command", "append", "prepare"):
@@ -246,13 +253,11 @@ def _progress(table: Table) -> ProgressLog:
     made = ProgressLog(
         step, table.text("log"), table.regex("steps", group="steps"), table.regex("finished"), unit
     )
-    table.end()
     return made
 
 
 def _processes(table: Table) -> Processes:
     text, change = table.text("processes"), table.flag("change", True)
-    table.end()
     if text is None:
         return Processes(change=change)
     try:

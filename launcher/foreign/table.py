@@ -33,7 +33,6 @@ class Table:
         if not isinstance(content, Mapping):
             raise ForeignError(f"{source}: {name} has to be a table: write [{name}] and its keys below it")
         self._content = content
-        self._known: set[str] = set()
 
     def __contains__(self, key: str) -> bool:
         return key in self._content
@@ -42,8 +41,16 @@ class Table:
         """Complain of one key."""
         raise ForeignError(f"{self.source}: {f'{self.name}.' if self.name else ''}{key} {what}")
 
+    def only(self, *known: str) -> Table:
+        """Complain of a key that is none of these, before one that is missing for it is complained of."""
+        for key in self._content:
+            if key not in known:
+                near = difflib.get_close_matches(key, known, n=1)
+                hint = f"; did you mean {near[0]}?" if near else f"; known here: {', '.join(sorted(known))}"
+                self.refuse(key, f"is not known{hint}")
+        return self
+
     def _get(self, key: str) -> Any:
-        self._known.add(key)
         return self._content.get(key)
 
     def table(self, key: str) -> Table:
@@ -109,11 +116,3 @@ class Table:
         if group is not None and group not in found.groupindex and found.groups != 1:
             self.refuse(key, f"needs one group around the number, as in '^Step (\\d+)', or one named (?P<{group}>…)")
         return found
-
-    def end(self) -> None:
-        """Complain of keys that nobody asked for."""
-        for key in self._content:
-            if key not in self._known:
-                near = difflib.get_close_matches(key, self._known, n=1)
-                hint = f"; did you mean {near[0]}?" if near else f"; known here: {', '.join(sorted(self._known))}"
-                self.refuse(key, f"is not known{hint}")

@@ -179,7 +179,7 @@ class Changes:
         from ...resize.record import cluster_to_json, run_to_json
 
         if self.policy is None:
-            self.policy = load_policy(self.options.policy, dict(self.options.policy_options))
+            self.policy = load_policy(self.options.policy, dict(self.options.policy_options), self.options.folder)
         run = run_view(
             self.account.clock(), self.options, self.account.history, app, self.place.allocation,
             self.successors.current, since=self.since, in_place=self.place.in_place,

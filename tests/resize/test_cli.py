@@ -108,6 +108,8 @@ def test_a_picture(tmp_path: Path) -> None:
         (["amdahl", "--malleable", "150%"], 2, "no share"),
         (["amdahl", "--policy", "quee"], 2, "there is no policy 'quee'"),
         (["amdahl", "--policy-option", "dwell"], 2, "not KEY=VALUE"),
+        (["amdahl", "--policy", "deadline"], 2, "--policy-option within=2:00:00"),
+        (["amdahl", "--policy", "static", "--policy-option", "name=x"], 2, "no option 'name'"),
         (["amdahl", "--start", "huge"], 2, "least, preferred"),
         (["amdahl", "--interval", "0"], 2, "interval is 0 s"),
         (["amdahl", "--policy", "schedule"], 2, "not TIME=NODES"),

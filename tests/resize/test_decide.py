@@ -296,7 +296,9 @@ def test_a_users_own_class() -> None:
         ("queue", {"dwell": "soon"}, "not a number"),
         ("no.such.module:X", {}, "can't load"),
         ("json:JSONDecoder", {}, "no method propose"),
-        ("json:nothing", {}, "can't load"),
+        ("json:nothing", {}, r"can't load.*json \(.*json/__init__.py\) has no nothing"),
+        ("static", {"name": "x"}, "no option 'name'; options are"),
+        ("queue", {"rules": "x"}, "no option 'rules'"),
     ],
 )
 def test_policies_that_cannot_be_had(spec: str, options: dict[str, Any], word: str) -> None:
@@ -310,10 +312,20 @@ def test_a_module_of_the_current_folder(tmp_path: Path, monkeypatch: pytest.Monk
     (tmp_path / f"{name}.py").write_text("class Mine:\n    def propose(self, situation):\n        return None\n")
     (tmp_path / "broken_policy.py").write_text("1 / 0\n")
     before = list(sys.path)
+    monkeypatch.setattr(sys, "path", list(before))
     assert load_policy(f"{name}:Mine").name == f"{name}:Mine"
     with pytest.raises(PolicyError, match="division by zero"):
         load_policy("broken_policy:Mine")
-    assert sys.path == before
+    assert sys.path[: len(before)] == before, "it hides nothing of others afterwards"
+    lines = ("class Mine:", "    def propose(self, situation):", "        import late", "        return late.answer")
+    (tmp_path / "wave.py").write_text("\n".join(lines))  # the name of a module of Python's own
+    (tmp_path / "late.py").write_text("answer = 7\n")
+    monkeypatch.chdir("/")
+    monkeypatch.delitem(sys.modules, "wave", raising=False)
+    made: Any = load_policy("wave:Mine", folder=str(tmp_path))
+    assert made.inner.propose(None) == 7
+    monkeypatch.setattr(sys, "path", before)
+    monkeypatch.delitem(sys.modules, "wave")
 
 
 def test_a_package_may_offer_policies(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,6 +42,7 @@ def load(tmp_path: Path, text: str) -> object:
         ("[checkpoint]", "checkpoints = 1\n[checkpoint]", "checkpoints is not known; did you mean checkpoint?"),
         ('request = "signal"', 'request = "signals"', "checkpoint.request is 'signals': write one of 'signal', 'file'"),
         ('request = "signal"\n', "", "checkpoint.request is missing"),
+        ('signal = "USR1"', 'signall = "USR1"', "checkpoint.signall is not known; did you mean signal?"),
         ('signal = "USR1"', 'signal = "KILL"', "checkpoint.signal is 'KILL'"),
         ('signal = "USR1"', 'signal = "USR1"\nfile = "x"', "checkpoint.file belongs to request = 'file'"),
         ('"signal"\nsignal = "USR1"', '"interval"\nexits = true', "checkpoint.exits means nothing with request"),
