@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from .comm.threads import Task
 from .comm.watchdog import Watchdog
 from .errors import Unsupported
 from .state import dtypes, rng, values
@@ -83,44 +83,33 @@ class Background:
     """One save at a time in a thread of its own."""
 
     def __init__(self) -> None:
-        self._thread: threading.Thread | None = None
-        self._saved: Saved | None = None
-        self._error: BaseException | None = None
+        self._task: Task[Saved] | None = None
 
     @property
     def busy(self) -> bool:
         """Whether a save is under way on this rank."""
-        return self._thread is not None and self._thread.is_alive()
+        return self._task is not None and self._task.busy
 
     @property
     def pending(self) -> bool:
         """Whether a save was started whose outcome nobody has asked for."""
-        return self._thread is not None
+        return self._task is not None
 
-    def start(self, job: Job, step: int, items: State, info: Any, deadline: float) -> None:
-        """Begin a save. The one before has been waited for."""
+    def start(self, job: Job, step: int, items: State, info: Any, deadline: float, *, root: bool) -> None:
+        """Begin a save. The one before has been waited for. Of a program that ends meanwhile, the root tells errors."""
+        # The thread may go on when the program is at its end, and no thread can be started.
+        job.watchdog.start()
 
-        def run() -> None:
-            try:
-                with job.watchdog.watch(f"saving step {step} in {job.folder} in the background", deadline):
-                    self._saved = job.run(step, items, info)
-            except BaseException as error:
-                self._error = error
+        def run() -> Saved:
+            with job.watchdog.watch(f"saving step {step} in {job.folder} in the background", deadline):
+                return job.run(step, items, info)
 
-        # No daemon: a program that ends without close() waits for it.
-        self._thread = threading.Thread(target=run, name="dmr.ckpt save")
-        self._thread.start()
+        self._task = Task(run, "save in the background", tell=root)
 
     def wait(self) -> Saved | None:
         """Wait for the save that is under way; return it, None when there is none. Raises what went wrong in it."""
-        if self._thread is None:
-            return None
-        self._thread.join()
-        saved, error = self._saved, self._error
-        self._thread = self._saved = self._error = None
-        if error is not None:
-            raise error
-        return saved
+        task, self._task = self._task, None
+        return None if task is None else task.result()
 
 
 def check_threads(size: int) -> None:

@@ -201,7 +201,8 @@ class Store:
         """Save a state in the background; returns when it has been copied in memory. Collective.
 
         One save at a time: the one before is waited for first, and what went wrong in it is raised here. `wait`,
-        `close` and the next `save` or `load` wait too. The copy takes as much memory as the state, and stays for the
+        `close` and the next `save` or `load` wait too, and so does a program that ends without them; it then logs what
+        went wrong, as long as MPI is finalised by mpi4py and not by the program. The copy takes as much memory as the state, and stays for the
         next one.
 
         Parameters
@@ -232,7 +233,8 @@ class Store:
             if self._behind is None:
                 group = self._group.duplicate()
                 self._behind = group, Watchdog(group.comm, group.rank)
-        self._background.start(self._job(*self._behind), int(step), snapshot, info, self.deadline)
+        root = self._group.rank == 0
+        self._background.start(self._job(*self._behind), int(step), snapshot, info, self.deadline, root=root)
 
     @property
     def saving(self) -> bool:

@@ -42,9 +42,7 @@ class Watchdog:
             return
         with self._change:
             self._doing, self._budget, self._due = doing, seconds, time.monotonic() + seconds
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="dmr.ckpt watchdog", daemon=True)
-                self._thread.start()
+            self.start()
             self._change.notify()
         try:
             yield
@@ -52,6 +50,16 @@ class Watchdog:
             with self._change:
                 self._due = None
                 self._change.notify()
+
+    def start(self) -> None:
+        """Have the thread, where there is something to watch and threads can be started."""
+        with self._change:
+            if self._comm is None or self._thread is not None:
+                return
+            thread = threading.Thread(target=self._run, name="dmr.ckpt watchdog", daemon=True)
+            with contextlib.suppress(RuntimeError):  # at the end of the program
+                thread.start()
+                self._thread = thread
 
     def extend(self, seconds: float) -> None:
         """Allow the present step ``seconds`` more, for a known amount of data."""
@@ -87,6 +95,7 @@ class Watchdog:
         sys.stderr.flush()
         killer = threading.Timer(_GRACE, os._exit, (EXIT_STATUS,))
         killer.daemon = True
-        killer.start()
+        with contextlib.suppress(RuntimeError):  # at the end of the program
+            killer.start()
         self._comm.Abort(EXIT_STATUS)
         os._exit(EXIT_STATUS)

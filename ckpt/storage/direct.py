@@ -14,7 +14,7 @@ import mmap
 import os
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
+from ..comm.threads import Pool as Threads
 from ..transfer.plan import BLOCK, PIECE, SMALL
 
 Bytes = npt.NDArray[np.uint8]
@@ -101,7 +102,7 @@ class DirectOutput:
             raise
         self.bounces = self._unbuffered is not None
         self._pool = Pool()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="dmr.ckpt write")
+        self._thread = Threads(1, "dmr.ckpt write")
         self._under_way: deque[tuple[Bytes, Future[None]]] = deque()
 
     def take(self, size: int) -> Bytes:
@@ -167,7 +168,7 @@ class DirectOutput:
         os.fsync(self._file)
 
     def close(self) -> None:
-        self._thread.shutdown()
+        self._thread.close()
         for file in (self._file, self._unbuffered):
             if file is not None:
                 os.close(file)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import TypeVar
+
+from ..comm.threads import Pool
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -30,14 +32,15 @@ def ahead(work: Callable[[Item], Result], items: Iterable[Item], threads: int | 
     """
     count = cores() if threads is None else threads
     waiting: deque[Future[Result]] = deque()
-    with ThreadPoolExecutor(count, thread_name_prefix="dmr.ckpt ahead") as pool:
-        try:
-            for item in items:
-                waiting.append(pool.submit(work, item))
-                if len(waiting) >= 2 * count:
-                    yield waiting.popleft().result()
-            while waiting:
+    pool = Pool(count, "dmr.ckpt ahead")
+    try:
+        for item in items:
+            waiting.append(pool.submit(work, item))
+            if len(waiting) >= 2 * count:
                 yield waiting.popleft().result()
-        finally:
-            for each in waiting:
-                each.cancel()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        for each in waiting:
+            each.cancel()
+        pool.close()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from ..comm.group import Group
+from ..comm.threads import Pool
 from ..comm.trouble import Trouble
 from ..storage.chunks import Table, empty_table
 from ..storage.direct import DirectOutput
@@ -47,7 +48,7 @@ class Packing:
     def __init__(self, manifest: Manifest, threads: int) -> None:
         self._arrays = manifest.arrays
         self._threads = threads
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="dmr.ckpt compress") if threads > 1 else None
+        self._pool = Pool(threads, "dmr.ckpt compress") if threads > 1 else None
         self._waiting: deque[Future[None]] = deque()
         self._held: dict[int, tuple[Bytes, int]] = {}
         self._times: list[float] = []
@@ -83,7 +84,7 @@ class Packing:
 
     def close(self) -> None:
         if self._pool is not None:
-            self._pool.shutdown()
+            self._pool.close()
 
     def _pack(self, array: int, begin: int, data: Bytes) -> None:
         entry = self._arrays[array]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..comm.group import Group
+from ..comm.threads import Pool
 from ..comm.trouble import Trouble
 from ..errors import Damaged
 from ..layouts.parts import Cut, Part, get
@@ -51,13 +51,13 @@ class Reader:
     def __init__(self, source: Input | None, path: Path, content: Content, trouble: Trouble, threads: int = 1) -> None:
         self.source, self.path, self.trouble = source, path, trouble
         self.manifest, self.digests, self.chunks = content.manifest, content.digests, content.chunks
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="dmr.ckpt load") if threads > 1 else None
+        self._pool = Pool(threads, "dmr.ckpt load") if threads > 1 else None
         self.ahead = max(_AHEAD, 2 * threads * PIECE if threads > 1 else 0)
 
     def close(self) -> None:
         """Wait for the threads."""
         if self._pool is not None:
-            self._pool.shutdown()
+            self._pool.close()
 
     def start(self, array: int, its: ArrayPlan, piece: int, into: Bytes) -> Callable[[], None]:
         """Begin to read a piece; the call that is returned waits for it and verifies it."""

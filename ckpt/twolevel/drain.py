@@ -6,15 +6,15 @@ import contextlib
 import fcntl
 import json
 import os
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from ..comm.group import Group
+from ..comm.threads import Task
 from ..comm.watchdog import Watchdog
 from ..commit import NAME, Staging, describe_space, publish
-from ..errors import CheckpointError, Damaged, Fenced, NotDrained, StorageError
+from ..errors import Damaged, Fenced, NotDrained, StorageError
 from ..reader import CheckpointFile
 from ..retention import Retention
 from ..save import SLOWEST
@@ -79,32 +79,28 @@ class Drain:
 
     def __init__(self, work: Callable[[Path], Saved]) -> None:
         self._work = work
-        self._thread: threading.Thread | None = None
+        self._task: Task[Saved] | None = None
         self._source: Path | None = None
         self._bytes = 0
-        self._error: BaseException | None = None
-        self._saved: Saved | None = None
 
     @property
     def busy(self) -> bool:
         """Whether this rank is copying."""
-        return self._thread is not None and self._thread.is_alive()
+        return self._task is not None and self._task.busy
 
     def start(self, source: Path, size: int, *, root: bool) -> None:
         """Begin to copy; called on every rank, done on rank 0. The one before has been waited for."""
         self._source, self._bytes = source, size
-        if not root:
-            return
+        if root:
+            self._task = Task(lambda: self._copy(source), "copy to the shared folder", tell=True)
 
-        def run() -> None:
-            try:
-                self._saved = self._work(source)
-            except BaseException as error:
-                self._error = error
-
-        # No daemon: a program that ends without close() waits for it.
-        self._thread = threading.Thread(target=run, name="dmr.ckpt drain")
-        self._thread.start()
+    def _copy(self, source: Path) -> Saved:
+        try:
+            return self._work(source)
+        except Fenced:
+            raise
+        except BaseException as error:
+            raise _told(error, source) from error
 
     def wait(self, group: Group, watchdog: Watchdog, deadline: float) -> Saved | None:
         """Wait for the copy that is under way; return it, None when there is none. Collective when there is one.
@@ -121,22 +117,21 @@ class Drain:
             return None
         with watchdog.watch(f"copying {source} to the shared folder", deadline):
             watchdog.extend(self._bytes / SLOWEST)
-            if self._thread is not None:
-                self._thread.join()
-            error, saved = self._error, self._saved
-            self._thread = self._source = self._error = self._saved = None
-            group.agree_on_root(None if error is None else _told(error, source), f"copying {source}")
+            task, self._task, self._source = self._task, None, None
             text = ""
+            error: BaseException | None = None
+            saved: Saved | None = None
+            try:
+                saved = None if task is None else task.result()
+            except BaseException as problem:
+                error = problem
+            group.agree_on_root(error, f"copying {source}")
             if saved is not None:
                 text = json.dumps([os.fspath(saved.path), saved.step, saved.bytes, saved.seconds, saved.raw_bytes])
             path, *numbers = json.loads(group.bcast(text.encode()))
         return Saved(Path(path), *numbers)
 
 
-def _told(error: BaseException, source: Path) -> CheckpointError:
-    if isinstance(error, Fenced):
-        return error
+def _told(error: BaseException, source: Path) -> NotDrained:
     said = f"{error.strerror}" if isinstance(error, OSError) and error.strerror else str(error)
-    told = NotDrained(f"{source} is on this node alone, since it could not be copied to the shared folder: {said}")
-    told.__cause__ = error
-    return told
+    return NotDrained(f"{source} is on this node alone, since it could not be copied to the shared folder: {said}")
