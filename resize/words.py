@@ -1,4 +1,4 @@
-"""Counts in words, the same in every sentence of the project."""
+"""Words that many sentences of the project have in common."""
 
 from __future__ import annotations
 
@@ -16,3 +16,8 @@ def count(number: int, word: str, plural: str = "") -> str:
     if not plural:
         plural = f"{word[:-1]}ies" if word.endswith("y") and word[-2:-1] not in "aeiou" else f"{word}s"
     return f"{number} {plural}"
+
+
+def how_to_install(extra: str) -> str:
+    """Return the command that brings an extra of this project, which is on no package index yet."""
+    return f"pip install '.[{extra}]' in the checkout of dmr"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...resize.words import how_to_install
 from . import fail
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def draw(path: Path, workload: Workload, nodes: int, regimes: list[Regime], seed
         matplotlib.use("Agg")
         from matplotlib.figure import Figure
     except ImportError:
-        fail("--plot needs matplotlib: pip install 'dmr-malleable[plot]'")
+        fail(f"--plot needs matplotlib: {how_to_install('plot')}")
     schedules = [(regime.name, regime.run(workload, nodes, seed, keep_usage=True)) for regime in regimes]
     figure = Figure(figsize=(10, 7), layout="constrained")
     upper, lower = figure.subplots(2, 1)

@@ -78,5 +78,12 @@ def _version(name: str) -> str | None:
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
-        # Debian ships some packages without their metadata.
-        return "installed" if find_spec(name) is not None else None
+        if find_spec(name) is None:
+            return None
+    # Debian ships some packages without their metadata.
+    argv = [sys.executable, "-c", f"import {name}; print({name}.__version__)"]
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=PROBE_SECONDS)
+    except (OSError, subprocess.TimeoutExpired):
+        return "installed"
+    return done.stdout.strip() or "installed, and can't be imported"

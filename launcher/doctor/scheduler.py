@@ -8,8 +8,8 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 
-from ..engines.engine import EngineError
-from ..slurm.commands import Commands
+from ..engines.engine import EngineError, Unanswered
+from ..slurm.commands import CommandFailed, Commands
 from ..slurm.environment import without_scheduler
 from ..slurm.parse import version
 from ..slurm.site import read_site
@@ -29,7 +29,8 @@ def check_scheduler(environ: Mapping[str, str] = os.environ) -> Iterator[Finding
     try:
         text = commands.query(["scontrol", "show", "config"]).out
     except EngineError as error:
-        yield Finding("slurm", "controller", "note", str(error), "outside of Slurm the local engine takes its place")
+        advice = "outside of Slurm the local engine takes its place"
+        yield Finding("slurm", "controller", "note", unanswered(error), advice)
         return
     seconds = time.monotonic() - began
     values = dict(re.findall(r"^([\w/]+)\s*= (.*?)\s*$", text, re.MULTILINE))
@@ -46,6 +47,16 @@ def check_scheduler(environ: Mapping[str, str] = os.environ) -> Iterator[Finding
     )  # fmt: skip
     yield from _partitions(commands)
     yield from _limits(commands, values, environ)
+
+
+def unanswered(error: EngineError) -> str:
+    """Return in a sentence why there was no answer; Slurm's own words are a chain of what its functions failed at."""
+    text = str(error)
+    if "configuration source" in text or "fetch config" in text:
+        return "none: Slurm's commands are here, and find no configuration of a Slurm"
+    if isinstance(error, (CommandFailed, Unanswered)):
+        return "Slurm's commands are here, and its controller did not answer"
+    return text
 
 
 def check_release(text: str) -> Finding:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -18,6 +19,8 @@ from .finding import Finding
 
 SECONDS = 60.0
 RANKS = 2
+NOISE = re.compile(r"\[[^]]*\]|\S+: (error|warning): ?$")
+"""Lines of MPI's own components, as ``[host:123] mca_base_component_repository_open: …``."""
 _PROGRAM = """\
 import sys
 from mpi4py import MPI
@@ -83,20 +86,20 @@ def _try(flavour: Flavour, environ: Mapping[str, str], allocation: Allocation, *
     what = f"{flavour.name}{' (chosen)' if chosen else ''}"
     if total == str(RANKS):
         return Finding("mpi", what, "ok", f"{RANKS} ranks in {seconds:.1f} s, by {flavour.program}")
-    found = "each rank is alone: it belongs to another MPI" if total == "1" else words or "no ranks came up"
-    advice = "choose another one with --mpi" if chosen else ""
+    found = "each rank is alone: it belongs to another MPI" if total == "1" else "no ranks came up"
+    advice = f"{words}choose another one with --mpi" if chosen else ""
     return Finding("mpi", what, "fail" if chosen else "note", found, advice)
 
 
 def _run(argv: Sequence[str], environ: Mapping[str, str]) -> str:
-    """Run a command; returns the last thing it complained of."""
+    """Run a command; returns what it complained of first, to stand before an advice."""
     try:
         done = subprocess.run(
             argv, env=dict(environ), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SECONDS
         )
     except subprocess.TimeoutExpired:
-        return f"no answer in {SECONDS:.0f} s"
+        return f"it did not end in {SECONDS:.0f} s; "
     except OSError as error:
-        return str(error.strerror)
-    lines = [line for line in done.stderr.splitlines() if line.strip(" -")]
-    return lines[0].strip() if lines and done.returncode else ""
+        return f"{error.strerror}; "
+    lines = [line.strip() for line in done.stderr.splitlines() if line.strip(" -") and not NOISE.match(line)]
+    return f"it says \"{lines[0][:120]}\"; " if lines and done.returncode else ""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from importlib import resources
 from typing import Any
 
+from ...resize.words import how_to_install
 from . import text, words
 
 
@@ -25,7 +26,7 @@ def page(runs: Sequence[dict[str, Any]]) -> str:
     try:
         import jinja2
     except ImportError as error:
-        raise PageError(f"a page needs jinja2 ({error}): pip install 'dmr-malleable[report]'") from None
+        raise PageError(f"a page needs jinja2 ({error}): {how_to_install('report')}") from None
     loader = jinja2.FunctionLoader(_file)
     environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters.update(

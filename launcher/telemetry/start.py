@@ -11,6 +11,8 @@ from __future__ import annotations
 import importlib.util
 import sys
 
+from ...resize.words import how_to_install
+
 _SCRIPT = (
     'case "${OMPI_COMM_WORLD_LOCAL_RANK-${MPI_LOCALRANKID-${SLURM_LOCALID-0}}}" in '
     '0) ((sleep "${DMR_TELEMETRY_DELAY-1}"; kill -0 $$ && exec "$0" -P -m dmr.launcher.telemetry.sampler $$) '
@@ -27,7 +29,7 @@ def prefix() -> tuple[str, ...]:
 def refusal() -> str | None:
     """Return why nothing can be sampled here, None when it can."""
     if importlib.util.find_spec("psutil") is None:
-        return "psutil is not installed: pip install 'dmr-malleable[launch]'"
+        return f"psutil is not installed: {how_to_install('launch')}"
     if not sys.platform.startswith("linux"):
         return "nodes are sampled on Linux alone"
     return None

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ..words import how_to_install
 from .signals import Array, Signals, running_median, standardised
 
 SEVERITY = 1.5
@@ -83,7 +84,7 @@ def _search(matrix: Array, least: int) -> list[int]:
     try:
         import ruptures
     except ImportError as error:
-        raise PhasesError(f"looking for phases needs ruptures ({error}): pip install 'dmr-malleable[phases]'") from None
+        raise PhasesError(f"looking for phases needs ruptures ({error}): {how_to_install('phases')}") from None
     if matrix.shape[0] < 2 * least:
         return []
     smooth = np.stack([running_median(column, 5) for column in matrix.T], axis=1)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +16,12 @@ import pytest
 from dmr.launcher.doctor.files import check_files, mounted_as
 from dmr.launcher.doctor.finding import Finding
 from dmr.launcher.doctor.packages import check_packages
-from dmr.launcher.doctor.scheduler import check_config, check_release, check_scheduler
+from dmr.launcher.doctor.scheduler import check_config, check_release, check_scheduler, unanswered
+from dmr.launcher.doctor.starts import _run as run_starter
+from dmr.launcher.slurm.commands import CommandFailed
 
 BIN = Path(sys.executable).parent
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def by_name(findings: Any) -> dict[str, Finding]:
@@ -76,6 +81,26 @@ def test_packages_are_looked_up_without_importing_them() -> None:
     found = by_name(check_packages())
     assert all(found[name].verdict == "ok" for name in ("click", "numpy", "h5py", "xxhash", "python"))
     assert "h5py and MPI" in found
+
+
+def test_versions_are_told_and_no_noise_of_others() -> None:
+    assert by_name(check_packages())["h5py"].found[0].isdigit()
+    said = "resolve_ctls_from_dns_srv: res_nsearch error: Unknown host; Could not establish a configuration source"
+    text = unanswered(CommandFailed(["scontrol", "show"], 1, said))
+    assert text == "none: Slurm's commands are here, and find no configuration of a Slurm"
+    assert "res_nsearch" not in unanswered(CommandFailed(["scontrol", "show"], 1, "res_nsearch error"))
+    noisy = "echo '[n1:7] mca_base_component_repository_open: unable' >&2; echo -------- >&2; echo no slots >&2; exit 1"
+    assert run_starter(["sh", "-c", noisy], os.environ) == 'it says "no slots"; '
+
+
+def test_hints_name_what_can_be_installed() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    hinted = set()
+    for path in (path for part in ("ckpt", "dmr", "launcher", "resize") for path in (ROOT / part).rglob("*.py")):
+        text = path.read_text()
+        assert "dmr-malleable[" not in text, f"{path} names a package that is on no index"
+        hinted |= set(re.findall(r"how_to_install\(['\"](\w+)", text))
+    assert hinted and hinted <= set(extras)
 
 
 def test_without_slurm() -> None:
