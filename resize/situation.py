@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 from .cost import Cost, cost
+from .mixture import Mixture, speed_of
 from .outlook import Outlook, Survey
 from .speed import Estimate, Speed
 from .view import Choice, ClusterView, RunView
 
 WAIT_QUANTILE = 0.9
 """The upper bound of a wait is this quantile of the waits seen."""
-
-_speed = lru_cache(maxsize=4096)(Speed)
 
 
 @dataclass(frozen=True)
@@ -69,8 +68,9 @@ class Situation:
         return Outlook(survey, self.run.run, self.run.job, self.run.time)
 
     @cached_property
-    def speed(self) -> Speed:
-        return _speed(self.run.rates, self.run.phase, self.run.earlier)
+    def speed(self) -> Speed | Mixture:
+        """Of the steps that are left: of all phases by their shares, not of the present one alone."""
+        return speed_of(self.run)
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:

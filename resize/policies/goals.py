@@ -127,7 +127,9 @@ class Deadline:
             remarks[size] = f"{late:.0f} s late" if late > 0 else f"{-late:.0f} s in hand"
         in_time = [size for size in ends if ends[size] <= deadline]
         if run.nodes in in_time and (len(in_time) == 1 or min(in_time) == run.nodes):
-            return keep(situation, "in time with the fewest nodes", remarks)
+            # What is in hand wobbles as more is measured: by less than a change costs it is not worth giving up.
+            scarce = run.pending is not None and deadline - ends[run.nodes] <= situation.cost(run.pending).total
+            return keep(situation, "in time with the fewest nodes", remarks, cancel=not scarce)
         if in_time:
             size = min(in_time)
             if size < run.nodes and run.nodes in in_time and self._saves_little(situation, size):
@@ -172,6 +174,7 @@ def _cheapest(
     latest = run.time + (min(finishes) - run.time) * slower
     remarks: dict[int, str] = {}
     best: tuple[float, int] | None = None
+    values: dict[int, float] = {}
     for size, row in rows.items():
         refusal = available(situation, size, patient=False)
         if row.node_hours is None or row.finish is None or refusal:
@@ -179,17 +182,29 @@ def _cheapest(
             continue
         value = price(row.node_hours - run.node_hours, row.finish - run.time)
         remarks[size] = f"{value:.3g} {unit}"
+        if row.finish <= latest:
+            values[size] = value
         if row.finish > latest:
             remarks[size] += f", but ends later than {slower:g} times the fastest"
         elif best is None or value < best[0]:
             best = (value, size)
-    if best is None or best[1] == run.nodes:
-        return keep(situation, f"costs least: {remarks[run.nodes]}", remarks)
     here = price(run.nodes * left.value / 3600, left.value)
-    change = situation.cost(best[1]).total
-    least = rules.margin * price(best[1] * change / 3600, change)
+
+    def worth(size: int) -> float:
+        """Return what a change to this size has to save."""
+        change = situation.cost(size).total
+        return rules.margin * price(size * change / 3600, change)
+
+    if best is None or best[1] == run.nodes:
+        pending = values.get(run.pending) if run.pending is not None else None
+        lasting = pending is not None and run.pending is not None and pending - here <= worth(run.pending)
+        return keep(situation, f"costs least: {remarks[run.nodes]}", remarks, cancel=not lasting)
+    least = worth(best[1])
     if here - best[0] <= least and run.time + left.value <= latest:
-        return keep(situation, f"{best[1]} nodes would save less than {least:.2g} {unit}", remarks)
+        return keep(
+            situation, f"{best[1]} nodes would save less than {least:.2g} {unit}", remarks,
+            cancel=best[1] != run.pending,
+        )  # fmt: skip
     return Proposal(best[1], f"{best[0]:.3g} instead of {here:.3g} {unit}", remarks=remarks)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..policy import Glance, Proposal
@@ -20,7 +20,8 @@ class Queue:
     It shrinks by the least that lets the highest-priority waiting job start that a shrink can help, if that job
     gains more time by it than this run loses. It grows into idle nodes that no waiting job could use before this run
     would be done, to the size that ends first, if that brings more than it costs; while others wait, not beyond the
-    preferred size. It leaves a size that was measured to be slower than a smaller one.
+    preferred size. It leaves a size that was measured to be slower than a smaller one. A successor that it
+    asked for is given up when it would lose more than starting it again would cost, or its nodes are not to be had.
 
     Attributes
     ----------
@@ -114,15 +115,26 @@ class Queue:
             gains[size] = math.inf if gain is None else gain
         if not gains:
             why = "no other size pays or is free" if run.nodes < situation.sizes[-1] else "at the largest size"
+            if run.pending is not None and run.pending in remarks:
+                why = f"the {run.pending} nodes asked for: {remarks[run.pending]}"
             return Proposal(run.nodes, why, cancel=run.pending is not None, remarks=remarks)
-        size = max(gains, key=lambda each: (gains[each], each))
+        size = self._best(situation, gains)
         gain = gains.pop(size)
         remarks.update(dict.fromkeys(gains, f"{size} nodes bring more"))
-        pays = f"ends {gain:.0f} s sooner" if math.isfinite(gain) else "what it brings is not yet measured"
+        pays = f"ends {abs(gain):.0f} s {'sooner' if gain >= 0 else 'later'}"
+        if not math.isfinite(gain):
+            pays = "what it brings is not yet measured"
         if size < run.nodes:
             return Proposal(size, f"measured to be faster; {pays}", cancel=run.pending is not None, remarks=remarks)
         reason = f"{situation.beside(size)} nodes are idle that nobody waits for; {pays}"
         return Proposal(size, reason, remarks=remarks, limit=situation.outlook.limit(situation.beside(size)))
+
+    def _best(self, situation: Situation, gains: Mapping[int, float]) -> int:
+        """Return the size that brings most; that of a successor under way, where another brings hardly more."""
+        size, pending = max(gains, key=lambda each: (gains[each], each)), situation.run.pending
+        if pending is None or pending not in gains or math.isinf(gains[size]):
+            return size
+        return pending if gains[size] - gains[pending] <= situation.cost(size).total else size
 
     def _refuse(self, situation: Situation, size: int) -> str:
         outlook, need = situation.outlook, situation.beside(size)
@@ -144,8 +156,20 @@ class Queue:
             return LEAVES_FIRST
         if row.gain is None or row.gain_error is None or row.cost is None:
             return "" if size > situation.run.nodes else "not known to be faster"
+        if size == situation.run.pending and size > situation.run.nodes:
+            return self._turned(situation, row.gain, row.cost)
         if row.gain <= self.rules.margin * row.cost:
             return f"brings {row.gain:.0f} s, too little beside a cost of {row.cost:.0f} s"
         if row.gain <= row.gain_error and size <= situation.speed.largest:
             return f"brings {row.gain:.0f} s, less than the uncertainty of {row.gain_error:.0f} s"
         return ""
+
+    def _turned(self, situation: Situation, gain: float, cost: float) -> str:
+        """Return why a successor under way is given up for its gain, which wobbles as more is measured.
+
+        To start it again would cost what a change costs: as long as it loses less, it is kept.
+        """
+        left = situation.seconds_left(situation.run.nodes)
+        if left is not None and left.value <= (1 + self.rules.margin) * cost:
+            return f"the run ends in {left.value:.0f} s, a change costs {cost:.0f} s"
+        return "" if gain > -cost else f"it would end {-gain:.0f} s later, a change costs {cost:.0f} s"
