@@ -178,13 +178,35 @@ class CheckpointFile(Mapping[str, npt.NDArray[Any]]):
     def read(self, name: str, box: Box | None = None) -> npt.NDArray[Any]:
         """Return an array, or a box of it, in memory and verified.
 
+        Parameters
+        ----------
+        box
+            ``Box(lo, hi)``: from the indices ``lo`` up to, and without, ``hi``; all of it when None.
+
         Raises
         ------
+        TypeError
+            When the box is something else.
+        Mismatch
+            When it does not lie in the array.
         Damaged
             When a piece that holds a part of it is not what was written.
         """
         entry = self._entry(name)
-        return self._read(entry, Box((0,) * len(entry.shape), entry.shape) if box is None else box)
+        whole = Box((0,) * len(entry.shape), entry.shape)
+        if box is None:
+            return self._read(entry, whole)
+        if not isinstance(box, Box):
+            raise TypeError(
+                f"{box!r} is no box: write Box((0, 0), (2, 2)), with Box from dmr.ckpt, for the first two rows and "
+                f"columns, or cut by slices, as file[{name!r}][0:2]"
+            )
+        inside = len(box.lo) == len(box.hi) == len(entry.shape) and all(
+            0 <= lo <= hi <= extent for lo, hi, extent in zip(box.lo, box.hi, entry.shape, strict=True)
+        )
+        if not inside:
+            raise Mismatch(f"{box} does not lie in the array {name!r} of shape {entry.shape}")
+        return self._read(entry, box)
 
     def _read(self, entry: ArrayEntry, box: Box) -> npt.NDArray[Any]:
         found = np.empty(box.shape, entry.dtype)

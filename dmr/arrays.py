@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from .ckpt import ArrayItem, Block, BlockCyclic, Box, Replicated
+from .ckpt.layouts.layout import layout_problem
 from .ckpt.transfer.held import local_shape
 from .errors import Error
 
@@ -34,6 +35,8 @@ class Array:
     ) -> None:
         if halo < 0:
             raise Error(f"array {name!r}: halo is {halo}, it can't be negative")
+        if problem := layout_problem(layout):
+            raise Error(f"array {name!r}: {problem}")
         self.name, self.shape, self.dtype, self.layout, self.halo = name, shape, dtype, layout, halo
         self._rank, self._ranks = rank, ranks
         extents = local_shape(layout, shape, ranks, rank)

@@ -42,6 +42,17 @@ class Layout(Protocol):
         """Return this layout as JSON data with its ``kind``."""
 
 
+def layout_problem(layout: object) -> str | None:
+    """Return what is wrong with something that is no layout, None for a layout."""
+    if isinstance(layout, Layout) and not isinstance(layout, type):
+        return None
+    what = layout.__name__ if isinstance(layout, type) else repr(layout)
+    return (
+        f"{what} is no layout, which says what each rank holds: write layout=Block(axis=0) for rows, "
+        "Block(axes=(0, 1)) for tiles, Replicated() for all of it on each rank, or BlockCyclic, Counts, Boxes, Indices"
+    )
+
+
 class BoxLayout(abc.ABC):
     """What layouts have in common that give each rank one box and are good for any number of ranks."""
 

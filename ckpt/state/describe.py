@@ -10,6 +10,7 @@ from typing import Any
 from ..comm.group import Group, same_everywhere
 from ..comm.trouble import Trouble
 from ..errors import CheckpointError, Mismatch, Unsupported
+from ..layouts.layout import layout_problem
 from ..storage import h5file
 from ..storage.codec import Codec
 from ..storage.filters import choose
@@ -109,6 +110,8 @@ def _describe_plain(
             found.rngs[name] = rng.state_of(item.generator, name)
         else:
             local = dtypes.check(item.local, name)
+            if problem := layout_problem(item.layout):
+                raise Mismatch(f"array {name!r}: {problem}")
             shape = tuple(int(n) for n in item.shape)
             packed = choose(codec, shape, local.dtype, chunk)
             piece = elements_per_piece(local.dtype.itemsize) if packed is None else packed.elements

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ..errors import Mismatch
 from ..layouts.indices import Indices
 from ..layouts.irregular import Boxes
-from ..layouts.layout import BoxLayout, Layout, Replicated
+from ..layouts.layout import BoxLayout, Layout, Replicated, layout_problem
 from ..layouts.parts import Cut, Part, cut, get
 from .plan import ArrayPlan, Moved, bounds_of, window
 
@@ -182,6 +182,8 @@ def _bounds_of(layout: BoxLayout, shape: tuple[int, ...], ranks: int) -> list[in
 
 def local_shape(layout: Layout, shape: tuple[int, ...], ranks: int, rank: int) -> tuple[int, ...]:
     """Return the shape of a rank's data."""
+    if problem := layout_problem(layout):
+        raise Mismatch(problem)
     if isinstance(layout, Indices):
         return (len(layout.indices), *shape[1:])
     parts = layout.parts(shape, ranks, rank)

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -77,6 +78,33 @@ def test_open_maps_names_to_arrays(path: Path) -> None:
         assert file.verify() == []
         with pytest.raises(Mismatch, match="no array 'w'"):
             file["w"]
+
+
+def test_a_box_is_read_and_nothing_else(path: Path) -> None:
+    with ckpt.open(path) as file:
+        assert (file.read("u", Box((0, 3, 0), (2, 5, 9))) == WHOLE[:2, 3:5]).all()
+        assert file.read("u", Box((0, 35, 0), (120, 35, 9))).shape == (120, 0, 9)
+        with pytest.raises(TypeError, match=r"is no box: write Box\(\(0, 0\), \(2, 2\)\).*file\['u'\]\[0:2\]"):
+            file.read("u", ((0, 0, 0), (2, 2, 2)))  # type: ignore[arg-type]
+        for lo, hi in (((0, 0), (2, 2)), ((0, 0, 0), (121, 1, 1)), ((-1, 0, 0), (1, 1, 1)), ((3, 0, 0), (1, 1, 1))):
+            with pytest.raises(Mismatch, match="does not lie in the array 'u' of shape"):
+                file.read("u", Box(lo, hi))
+
+
+@pytest.mark.parametrize("layout", ["block", Block, None, 0])
+def test_what_is_no_layout_is_told_what_one_is(folder: Path, tmp_path: Path, layout: Any) -> None:
+    from dmr.arrays import Array
+    from dmr.errors import Error
+
+    with Store(tmp_path) as store, pytest.raises(Mismatch, match=r"array 'u': .* is no layout.*layout=Block\(axis=0\)"):
+        store.save(1, {"u": ArrayItem(WHOLE, layout, WHOLE.shape)})
+    with pytest.raises(Error, match=r"array 'u': .* is no layout.*Replicated\(\)"):
+        Array("u", (3, 4), np.dtype("f8"), layout, 0, 1)
+    if layout is not None:
+        with Store(folder) as store, pytest.raises(Mismatch, match="is no layout"):
+            loaded = store.load_newest()
+            assert loaded is not None
+            loaded.array("u", layout)
 
 
 @pytest.mark.parametrize("locking", [True, False])
