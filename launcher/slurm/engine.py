@@ -27,7 +27,7 @@ from .site import Site, read_site
 from .states import is_responding, is_silent, job_state
 from .statuses import own_status
 from .steps import signal_steps, sweeper
-from .submit import Origin, Prepared, foresee, prepare, submit
+from .submit import Origin, Prepared, foresee, output_of, prepare, submit
 from .view import Reach, cluster_view
 
 SHRINK_SECONDS = 8.0
@@ -95,6 +95,7 @@ class SlurmEngine:
         self._lock = threading.Lock()
         self._held: Allocation | None = None
         self._origin: Origin | None = None
+        self.outputs: dict[str, str | None] = {}
         self._reach: Reach | None = None
         self._refusal: str | None = None
         self._site: Site | None = None
@@ -308,7 +309,10 @@ class SlurmEngine:
         return prepare(self.origin(), submission, held.tasks_per_node, held.cpus_per_task)
 
     def submit(self, submission: Submission) -> str:
-        return submit(self.commands, self.prepare(submission))
+        prepared = self.prepare(submission)
+        job = submit(self.commands, prepared)
+        self.outputs[job] = output_of(prepared, job)
+        return job
 
     def find(self, name: str) -> JobInfo | None:
         token = name.rpartition(":")[2]

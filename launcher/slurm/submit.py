@@ -82,6 +82,16 @@ def prepare(origin: Origin, submission: Submission, tasks_per_node: int, cpus_pe
     return Prepared(tuple(argv), script.text, origin.batch.arguments, origin.batch.name, {**clean, **added}, folder)
 
 
+def output_of(prepared: Prepared, job: str) -> str | None:
+    """Return the file that a submitted job writes its output to, None where that can't be told from its options."""
+    pattern = next((each.removeprefix("--output=") for each in prepared.argv if each.startswith("--output=")), None)
+    if pattern is None:
+        return None
+    base, _, index = job.partition("_")
+    found = pattern.replace("%j", base).replace("%A", base).replace("%a", index)
+    return None if "%" in found else found
+
+
 def time_options(
     record: Mapping[str, str], environ: Mapping[str, str], limit: float | None
 ) -> tuple[list[str], dict[str, str]]:

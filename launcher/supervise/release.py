@@ -56,10 +56,16 @@ class Release:
             return None
         self.changes.answer("done", f"job {successor.job} goes on with {successor.nodes[1]} nodes")
         when = ", when it starts" if waits_for_us else ""
-        self.console.say(f"handed over to job {successor.job or successor.name}{when}")
+        where = f"; its output goes to {path}" if (path := self._output(successor.job)) else ""
+        self.console.say(f"handed over to job {successor.job or successor.name}{when}{where}")
         self.successors.forget()
         reached("handed", self.account.number)
         return leave_job(self.engine, self.place.job, self.options.after_handover, self.console, self.interrupts)
+
+    def _output(self, job: str | None) -> str | None:
+        from ..slurm.engine import SlurmEngine
+
+        return self.engine.outputs.get(job) if job is not None and isinstance(self.engine, SlurmEngine) else None
 
     def _release(self, token: str) -> bool:
         """Write ``released``; a run directory that can't be written for a while is tried again."""

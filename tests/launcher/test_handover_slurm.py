@@ -25,6 +25,7 @@ def test_shrinks_in_place_and_grows_by_a_successor(slurm: Any, expected_after: E
     assert history.generations[0].job == history.generations[1].job == first
     assert history.generations[2].job not in (first, None)
     assert history.generations[2].wait is not None
+    assert f"handed over to job {history.generations[2].job}; its output goes to " in out
     assert (slurm.folder / "post.txt").read_text().count("post-command") == 1  # in the last job alone
 
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from dmr.launcher.slurm import options
 from dmr.launcher.slurm.environment import step_environment, without_scheduler
 from dmr.launcher.slurm.options import Script, Shape, read_script
+from dmr.launcher.slurm.submit import Prepared, output_of
 
 NOTHING = Script("", {}, frozenset())
 
@@ -248,3 +249,18 @@ def test_sizes_in_the_environment_are_those_held() -> None:
         "SLURM_CPUS_PER_TASK": "2", "SRUN_CPUS_PER_TASK": "2", "SLURM_OVERLAP": "1",
     }  # fmt: skip
     assert step_environment(stale, held, by_srun=True)["SLURM_NTASKS_PER_NODE"] == "2"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "job", "path"),
+    [
+        ("jq.g0002.out", "12", "jq.g0002.out"),
+        ("slurm-%j.out", "12", "slurm-12.out"),
+        ("a-%A_%a.out", "12_3", "a-12_3.out"),
+        ("%x.out", "12", None),
+        (None, "12", None),
+    ],
+)
+def test_where_a_successor_writes(pattern: str | None, job: str, path: str | None) -> None:
+    argv = ("sbatch", *([f"--output={pattern}"] if pattern else []))
+    assert output_of(Prepared(argv, "", (), "job.sh", {}, None), job) == path
