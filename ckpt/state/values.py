@@ -82,7 +82,7 @@ def decode(data: Any) -> Any:
             case "$numpy":
                 dtype = np.dtype(str(content[0]))
                 return np.frombuffer(base64.b64decode(content[1], validate=True), dtype)[0]
-    except (TypeError, ValueError, IndexError, AttributeError) as error:
+    except (TypeError, ValueError, LookupError, AttributeError) as error:
         raise Damaged(f"the value {tag}: {str(content)[:80]} is malformed ({error})") from None
     raise Damaged(f"the value has the unknown tag {tag!r}")
 

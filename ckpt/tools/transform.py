@@ -6,6 +6,8 @@ By one process, or by ranks together: each reads and writes its rows of every ar
 from __future__ import annotations
 
 import os
+import zipfile
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -17,8 +19,8 @@ import numpy.typing as npt
 from ..comm.group import Group
 from ..comm.trouble import Trouble
 from ..comm.watchdog import Watchdog
-from ..commit import Staging, Writer, own_staging
-from ..errors import Mismatch, Unsupported
+from ..commit import Staging, Writer, file_name, own_staging
+from ..errors import Mismatch, StorageError, Unsupported
 from ..layouts.box import Box
 from ..layouts.layout import Block, Layout, Replicated
 from ..reader import CheckpointFile
@@ -47,28 +49,50 @@ def read_arrays(path: Path) -> dict[str, Array]:
     Unsupported
         When it is none of these, or holds pickled objects.
     """
-    try:
-        if path.suffix == ".npy":
-            return {path.stem: np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))}
-        if path.suffix == ".npz":
-            with np.load(path, allow_pickle=False) as file:
-                return {name: file[name] for name in file.files}
-    except ValueError as error:
-        raise Unsupported(f"{path}: {error}") from None
-    if path.suffix not in (".h5", ".hdf5"):
+    readers = {".npy": _read_npy, ".npz": _read_npz, ".h5": _read_hdf5, ".hdf5": _read_hdf5}
+    if path.suffix not in readers:
         raise Unsupported(f"{path}: only .npy, .npz and .h5 files can be imported")
+    if not path.stat().st_size:
+        raise Unsupported(f"{path} is empty")
+    try:
+        return readers[path.suffix](path)
+    except MemoryError as error:
+        raise Unsupported(f"{path}: there is no memory for it ({error})") from None
+    except (ValueError, EOFError, KeyError, RuntimeError, TypeError, zlib.error, zipfile.BadZipFile) as error:
+        raise Unsupported(f"{path} can't be read: {' '.join(str(error).split())}") from None
+
+
+def _read_npy(path: Path) -> dict[str, Array]:
+    return {path.stem: np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))}
+
+
+def _read_npz(path: Path) -> dict[str, Array]:
+    with np.load(path, allow_pickle=False) as file:
+        found = {name: file[name] for name in file.files}
+    for name, array in found.items():
+        if not isinstance(array, np.ndarray):
+            raise Unsupported(f"{path}: {name!r} is no array")
+    return found
+
+
+def _read_hdf5(path: Path) -> dict[str, Array]:
     import h5py
 
     found: dict[str, Array] = {}
 
     def take(name: str, node: Any) -> None:
         if isinstance(node, h5py.Dataset):
+            if node.shape is None:
+                raise Unsupported(f"{path}: dataset {name!r} is empty, without a shape")
             found[name] = _mapped(path, node)
             if found[name].dtype.hasobject:
                 raise Unsupported(f"{path}: dataset {name!r} holds text of variable length or references")
 
-    with h5py.File(path, "r") as file:
-        file.visititems(take)
+    try:
+        with h5py.File(path, "r") as file:
+            file.visititems(take)
+    except OSError as error:
+        raise Unsupported(f"{path} can't be read: {' '.join(str(error).split())}") from None
     return found
 
 
@@ -95,6 +119,8 @@ def import_arrays(
     layouts: Mapping[str, Layout] | None = None,
     given: Mapping[str, Any] | None = None,
     group: Group | None = None,
+    *,
+    overwrite: bool = False,
 ) -> Saved:
     """Write arrays that others made as a checkpoint that a run can begin from. Collective over the group.
 
@@ -108,11 +134,13 @@ def import_arrays(
         JSON values to keep beside.
     group
         The ranks that write; this process alone when None.
+    overwrite
+        Whether a checkpoint of the same step may be replaced.
 
     Raises
     ------
     CheckpointError
-        The same on every rank.
+        The same on every rank; `StorageError` where there is a checkpoint of this step.
     """
     group = Group() if group is None else group
     items: dict[str, ArrayItem | ValueItem] = {name: ValueItem(value) for name, value in (given or {}).items()}
@@ -131,7 +159,7 @@ def import_arrays(
 
             described.held[place] = _rows(group, each, read)
     group.agree(trouble.error, f"importing into {folder}")
-    return _write(group, folder, described, None, step, 1)
+    return _write(group, folder, described, None, step, 1, overwrite)
 
 
 def _rows(group: Group, entry: ArrayEntry, read: Callable[[Box], Array]) -> Held:
@@ -143,8 +171,13 @@ def _rows(group: Group, entry: ArrayEntry, read: Callable[[Box], Array]) -> Held
     return Held(entry.name, shape, layout, group.size, group.rank, local, entry.piece, writing=True, row=entry.row)
 
 
-def _write(group: Group, folder: Path, described: Described, writer: Writer | None, step: int, ranks: int) -> Saved:
+def _write(
+    group: Group, folder: Path, described: Described, writer: Writer | None, step: int, ranks: int, overwrite: bool
+) -> Saved:
     """Write and commit what has been described. Collective."""
+    target = folder / file_name(step, 0 if writer is None else writer.generation)
+    there = StorageError(f"{target} exists already, and is not overwritten unless told to (--force)")
+    group.agree_on_root(there if not overwrite and target.exists() else None, f"writing {target}")
     path = Path(os.fsdecode(group.bcast(os.fsencode(own_staging(folder)))))
     writer = None if writer is None else replace(writer, staging=path)
     staging = Staging(folder, writer, path)
@@ -168,6 +201,7 @@ def convert(
     unsafe: bool = False,
     compress: str | None = None,
     group: Group | None = None,
+    overwrite: bool = False,
 ) -> Saved:
     """Write a checkpoint anew with other dtypes or layouts for some arrays; all else stays. Collective over the group.
 
@@ -179,9 +213,13 @@ def convert(
         As for `.store.Store`, of all arrays; each is compressed as it was when None.
     group
         The ranks that have it open; this process alone when None.
+    overwrite
+        Whether a checkpoint of the same step and generation may be replaced.
 
     Raises
     ------
+    StorageError
+        When there is one already.
     Mismatch
         When there is no such array, or a type can't hold the other's values (``float64`` as ``int32``) and it is not
         ``unsafe``.
@@ -198,7 +236,7 @@ def convert(
     group.agree(trouble.error, f"converting {file.path}")
     old = file.manifest
     writer = Writer(old.run, old.generation, old.token, folder)
-    return _write(group, folder, described, writer, old.step, old.ranks)
+    return _write(group, folder, described, writer, old.step, old.ranks, overwrite)
 
 
 def _converted(

@@ -88,9 +88,16 @@ def export(where: str, target: Path, names: tuple[str, ...], step: int | None, a
 @click.option("--step", type=click.IntRange(min=0), default=0, show_default=True, help="Step that a run goes on from.")
 @click.option("--layout", "layouts", multiple=True, metavar="NAME=LAYOUT", help="As block:0,1; block:0 by default.")
 @click.option("--value", "given", multiple=True, metavar="NAME=JSON", help="A value to keep beside.")
+@click.option("--force", is_flag=True, help="Replace a checkpoint of the same step.")
 @json_option
 def import_(
-    files: tuple[Path, ...], folder: Path, step: int, layouts: tuple[str, ...], given: tuple[str, ...], as_json: bool
+    files: tuple[Path, ...],
+    folder: Path,
+    step: int,
+    layouts: tuple[str, ...],
+    given: tuple[str, ...],
+    force: bool,
+    as_json: bool,
 ) -> None:
     """Make a first checkpoint of .npy, .npz or .h5 FILES that other programs wrote. A .npy file's name names its array.
 
@@ -112,7 +119,7 @@ def import_(
         chosen = {name: layout_from_text(text) for name, text in _pairs(layouts, "--layout")}
         _known(chosen, arrays)
         values = {name: _json(text) for name, text in _pairs(given, "--value")}
-        saved = import_arrays(folder.absolute(), arrays, step, chosen, values, group)
+        saved = import_arrays(folder.absolute(), arrays, step, chosen, values, group, overwrite=force)
         if as_json:
             print_json(saved)
         else:
@@ -200,6 +207,7 @@ def prune(
 )  # fmt: skip
 @click.option("--unsafe", is_flag=True, help="Allow types that can't hold the values, as float64 to int32.")
 @click.option("--step", type=int, help="The checkpoint of this step, instead of the newest.")
+@click.option("--force", is_flag=True, help="Replace a checkpoint of the same step and generation.")
 @json_option
 def convert(
     where: str,
@@ -209,6 +217,7 @@ def convert(
     compress: str | None,
     unsafe: bool,
     step: int | None,
+    force: bool,
     as_json: bool,
 ) -> None:
     """Write a checkpoint anew, in the present format, with other dtypes or layouts for some arrays, or compressed.
@@ -233,7 +242,9 @@ def convert(
         kinds = {name: from_text(text) for name, text in _pairs(types, "--dtype")}
         chosen = {name: layout_from_text(text) for name, text in _pairs(layouts, "--layout")}
         with open_together(path, group) as file:
-            saved = write(file, folder.absolute(), kinds, chosen, unsafe=unsafe, compress=compress, group=group)
+            saved = write(
+                file, folder.absolute(), kinds, chosen, unsafe=unsafe, compress=compress, group=group, overwrite=force
+            )  # fmt: skip
         if as_json:
             print_json(saved)
         else:

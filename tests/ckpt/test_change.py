@@ -220,3 +220,45 @@ def test_damage_does_not_go_on(path: Path, tmp_path: Path) -> None:
         found = dmr("ckpt", *command)
         assert found.returncode == 1 and "array 'u' is damaged" in found.stderr
     assert Store(tmp_path / "c").list() == []
+
+
+def test_what_is_there_is_not_replaced_unless_told_to(path: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "u.npy", WHOLE)
+    first = ["ckpt", "import", tmp_path / "u.npy", "--to", tmp_path / "c"]
+    assert dmr(*first).returncode == 0
+    before = next((tmp_path / "c").glob("step-*.h5")).read_bytes()
+    np.save(tmp_path / "u.npy", WHOLE[:3])
+    again = dmr(*first)
+    assert again.returncode == 1 and "exists already" in again.stderr and "--force" in again.stderr
+    assert next((tmp_path / "c").glob("step-*.h5")).read_bytes() == before
+    assert dmr(*first, "--force").returncode == 0
+    with ckpt.open(next((tmp_path / "c").glob("step-*.h5"))) as file:
+        assert file["u"].shape == (3, 31)
+    convert_it = ["ckpt", "convert", path, "--to", tmp_path / "d"]
+    ends = [dmr(*convert_it, *more).returncode for more in ([], [], ["--force"])]
+    assert ends == [0, 1, 0]
+
+
+def test_files_that_can_not_be_imported_are_told_in_a_line(tmp_path: Path) -> None:
+    import zipfile
+
+    import h5py
+
+    np.savez(tmp_path / "cut.npz", a=np.ones(3))
+    (tmp_path / "cut.npz").write_bytes((tmp_path / "cut.npz").read_bytes()[:-30])
+    with zipfile.ZipFile(tmp_path / "text.npz", "w") as file:
+        file.writestr("readme.txt", "hi")
+    with h5py.File(tmp_path / "huge.h5", "w") as made:
+        made.create_dataset("x", (10**13,), "f8", chunks=(1000,))
+    with h5py.File(tmp_path / "null.h5", "w") as made:
+        made["x"] = h5py.Empty("f8")
+    (tmp_path / "empty.npy").touch()
+    (tmp_path / "no.h5").write_text("text")
+    np.save(tmp_path / "objects.npy", np.array([{}]), allow_pickle=True)
+    for name, said in (
+        ("cut.npz", "can't be read"), ("text.npz", "'readme.txt' is no array"), ("huge.h5", "no memory"),
+        ("null.h5", "without a shape"), ("empty.npy", "is empty"), ("no.h5", "can't be read"),
+        ("objects.npy", "Python objects"),
+    ):  # fmt: skip
+        found = dmr("ckpt", "import", tmp_path / name, "--to", tmp_path / "c")
+        assert found.returncode == 1 and said in found.stderr and found.stderr.count("\n") == 1, found.stderr
