@@ -28,6 +28,10 @@ STDERR = 2
 STOP_SECONDS = 120.0
 RESIZE_SECONDS = 300.0
 """A size that has not come in that time is given up."""
+WAIT_SECONDS = 30.0
+"""Phases that may still come are waited for as long as was useful before, and no less than this."""
+FUTILE = 10
+"""So many times the steps of a measurement that could not be counted are enough."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,37 @@ class Meter:
         return len(self.seen) > len(set(self.seen))
 
 
+@dataclass
+class Standstill:
+    """Notices that an experiment learns nothing any more.
+
+    It does when steps are counted that were wanted, and when a size comes that was asked for.
+    """
+
+    steps: int
+    _state: tuple[int, int] | None = None
+    _began: float = 0.0
+    _useful: float = 0.0
+    _step: int = 0
+
+    def take(self, rates: Sequence[Rate], nodes: int, step: int, now: float) -> None:
+        """Take note of what is measured at step ``step`` on so many nodes."""
+        state = (nodes, sum(min(each.steps, self.steps) for each in rates))
+        if state != self._state:
+            if self._state is None:
+                self._began = now
+            self._state, self._useful, self._step = state, now, step
+
+    def idle(self, now: float) -> float:
+        """Return the seconds since something was learnt, 0 as long as waiting may be worth it."""
+        seconds = now - self._useful
+        return seconds if seconds > max(WAIT_SECONDS, self._useful - self._began) else 0.0
+
+    def is_futile(self, step: int, now: float) -> bool:
+        """Whether the program does many steps, none of which can be counted."""
+        return step - self._step > FUTILE * self.steps and self.idle(now) > 0
+
+
 class Experiment:
     """Takes one run through its sizes.
 
@@ -93,14 +128,22 @@ class Experiment:
     """
 
     def __init__(
-        self, run: RunDir, argv: Sequence[str], design: Design, say: Callable[[str], None], poll: float = POLL
+        self,
+        run: RunDir,
+        argv: Sequence[str],
+        design: Design,
+        say: Callable[[str], None],
+        poll: float = POLL,
+        *,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.run, self.design, self.say = run, design, say
+        self.run, self.design, self.say, self._clock = run, design, say, clock
         self.meter = Meter()
         self._argv, self._poll = list(argv), poll
         self._asked: tuple[int, float] | None = None
         self._refused: set[int] = set()
-        self._told = ""
+        self._told: set[tuple[str | None, int, str]] = set()
+        self._standstill = Standstill(design.steps)
 
     def conduct(self) -> tuple[int, str]:
         """Run it to its end; returns the launcher's exit status and why it ended."""
@@ -151,18 +194,60 @@ class Experiment:
         return max(history.node_hours(now), held * (end - history.generations[0].start) / 3600)
 
     def _decide(self, progress: Progress, nodes: int) -> str | None:
-        design = self.design
+        design, rates, now = self.design, self.meter.rates, self._clock()
         trial: Trial = next_trial(
-            self.meter.rates, progress.phase, self._reachable(), nodes, within=design.within, steps=design.steps
+            rates, progress.phase, self._reachable(), nodes, within=design.within, steps=design.steps
         )
+        self._standstill.take(rates, nodes, progress.step, now)
+        self._tell(progress.phase, nodes, trial)
         if trial.action == "size":
-            about = f" of {progress.phase}" if progress.phase else ""
-            self.say(f"to {trial.nodes} node{'s' * (trial.nodes > 1)}{about}: {trial.reason}")
+            self.say(f"to {trial.nodes} node{'s' * (trial.nodes > 1)}{_of(progress.phase)}: {trial.reason}")
             Requests(self.run).post("resize", nodes=trial.nodes, by="experiment")
-            self._asked = (trial.nodes, time.monotonic())
+            self._asked = (trial.nodes, now)
         elif trial.action == "done" and self._complete(progress.phase):
             return "all phases are known well enough at all sizes"
+        elif trial.action == "done":
+            return self._waited_enough(now)
+        elif self._standstill.is_futile(progress.step, now):
+            return f"the steps{_of(progress.phase)} can't be measured: it is over before two reports of it have come"
         return None
+
+    def _waited_enough(self, now: float) -> str | None:
+        """Return why not to wait any longer for phases that are not known; None while it is worth it."""
+        seen = list(dict.fromkeys(self.meter.seen))
+        idle = self._standstill.idle(now)
+        if not idle or any(each not in seen for each in self.design.phases or ()):
+            return None
+        names = [each for each in seen if self.design.phases is None or each in self.design.phases]
+        missing = [each for each in names if not self._is_known([each])]
+        if not missing:
+            return f"all phases that came are known well enough at all sizes, and for {idle:.0f} s no other came"
+        phases = ", ".join(each or "what is no phase" for each in missing)
+        return f"{phases} did not come again for {idle:.0f} s: not known well enough at all sizes, and no more to learn"
+
+    def _tell(self, phase: str | None, nodes: int, trial: Trial) -> None:
+        """Tell what is measured, and what was, each once."""
+        where, steps = f"{nodes} node{'s' * (nodes > 1)}", self.design.steps
+        if trial.action == "measure":
+            self._once(phase, nodes, "begun", f"measuring {steps} steps{_of(phase)} on {where}")
+        own = next((each for each in self.meter.rates if (each.phase, each.nodes) == (phase, nodes)), None)
+        if own is not None and own.steps >= steps:
+            self._once(
+                phase, nodes, "measured", f"{own.seconds_per_step:.3g} s a step{_of(phase)} on {where}, {self._known(phase)}"
+            )
+        if trial.action == "done" and not self._complete(phase):
+            what = phase or "this"
+            self._once(phase, 0, "waiting", f"{what} is known at all sizes; waiting for what is not, or for the end")
+
+    def _known(self, phase: str | None) -> str:
+        """Return how far it is with a phase, in words."""
+        enough = {each.nodes for each in self.meter.rates if each.phase == phase and each.steps >= self.design.steps}
+        return f"{len(enough)} of {len(self.design.sizes)} sizes measured"
+
+    def _once(self, phase: str | None, nodes: int, what: str, text: str) -> None:
+        if (phase, nodes, what) not in self._told:
+            self._told.add((phase, nodes, what))
+            self.say(text)
 
     def _complete(self, phase: str | None) -> bool:
         design = self.design
@@ -170,7 +255,11 @@ class Experiment:
         if wanted is None and phase is not None and not self.meter.came_again:
             return False  # there may be phases that have not come yet
         names: Sequence[str | None] = wanted if wanted is not None else list(dict.fromkeys(self.meter.seen))
-        return is_known(self.meter.rates, names, self._reachable(), within=design.within, steps=design.steps)
+        return self._is_known(names)
+
+    def _is_known(self, phases: Sequence[str | None]) -> bool:
+        design = self.design
+        return is_known(self.meter.rates, phases, self._reachable(), within=design.within, steps=design.steps)
 
     def _reachable(self) -> list[int]:
         return [size for size in self.design.sizes if size not in self._refused]
@@ -183,12 +272,16 @@ class Experiment:
         if history.last is not None and history.last.nodes == nodes:
             self._asked = None
             return False
-        if time.monotonic() - since > RESIZE_SECONDS:
+        if self._clock() - since > RESIZE_SECONDS:
             self.say(f"{nodes} nodes were not to be had: going on without")
             self._refused.add(nodes)
             self._asked = None
             return False
         return True
+
+
+def _of(phase: str | None) -> str:
+    return f" of {phase}" if phase else ""
 
 
 def launcher_argv(run_dir: Path, sizes: str, options: Sequence[str], command: Sequence[str]) -> list[str]:

@@ -13,13 +13,14 @@ import pytest
 from click.testing import CliRunner
 
 from dmr.launcher.cli.dmr import group
-from dmr.launcher.models.experiment import Meter
+from dmr.launcher.models import experiment as module
+from dmr.launcher.models.experiment import Design, Experiment, Meter, Standstill
 from dmr.launcher.models.store import ModelStore
 from dmr.launcher.run.options import RunOptions
 from dmr.launcher.run.rundir import Progress, RunDir
 from dmr.resize.phases.knowledge import AtSize, Key, Occurrence, record_of
 from dmr.resize.record import cluster_to_json, run_to_json
-from dmr.resize.view import ClusterView, RunView
+from dmr.resize.view import ClusterView, Rate, RunView
 
 APP = Path(__file__).parent / "apps" / "three_phases.py"
 
@@ -41,6 +42,57 @@ def test_the_meter_counts_steps_by_phase_and_size() -> None:
     assert not meter.came_again
     meter.take(progress(20, "solve", "other"), 4)
     assert meter.came_again
+
+
+def test_a_standstill_is_noticed_and_steps_that_were_wanted_are_none() -> None:
+    found = Standstill(10)
+    found.take([], 4, 0, 100.0)
+    for second in range(40):
+        found.take([Rate(4, 1.0, second, "solve")], 4, second, 100.0 + second)
+    assert found.idle(130.0) == 0.0, "as long as it took before, and half a minute at least"
+    assert found.idle(145.0) > 30.0, "only ten steps were wanted"
+    found.take([Rate(4, 1.0, 10, "solve")], 2, 40, 150.0)
+    assert found.idle(195.0) == 0.0 and found.idle(205.0) == 55.0
+    assert not found.is_futile(100, 205.0) and found.is_futile(200, 205.0)
+
+
+class Steps:
+    """A run whose steps come by themselves, for an experiment that asks nothing of anybody."""
+
+    def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **design: Any) -> None:
+        self.now, self.nodes, self.step, self.said, self.asked = 0.0, 4, 0, [], []
+        monkeypatch.setattr(module.Requests, "post", lambda _, action, **given: self.asked.append(given["nodes"]))
+        wanted = Design((1, 2, 4), 5, 0.001, **design)
+        self.made = Experiment(RunDir(tmp_path), [], wanted, self.said.append, clock=lambda: self.now)
+
+    def second(self, phase: str) -> str | None:
+        self.now, self.step = self.now + 1.0, self.step + 1
+        report = progress(self.step, phase, f"t{self.nodes}", rate=1 / self.nodes)
+        self.made.meter.take(report, self.nodes)
+        why = self.made._decide(report, self.nodes)
+        if self.asked:
+            self.nodes = self.asked[-1]
+        return why
+
+
+def test_an_experiment_ends_when_nothing_more_is_to_be_learnt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program of one declared phase, which never comes again: there may be others, but not for ever."""
+    steps = Steps(tmp_path, monkeypatch)
+    ended = next(why for _ in range(200) if (why := steps.second("solve")) is not None)
+    assert "known well enough at all sizes, and for" in ended and "no other came" in ended
+    assert sorted({4, *steps.asked}) == [1, 2, 4] and steps.now < 90
+    said = "\n".join(steps.said)
+    assert "measuring 5 steps of solve on 4 nodes" in said and "0.5 s a step of solve on 2 nodes" in said
+    assert "3 of 3 sizes measured" in said and len(steps.said) == len(set(steps.said)) < 12
+
+
+def test_a_phase_that_does_not_come_again_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = Steps(tmp_path, monkeypatch)
+    whys = [steps.second("mesh") for _ in range(3)] + [steps.second("solve") for _ in range(120)]
+    ended = next(why for why in whys if why is not None)
+    assert ended.startswith("mesh did not come again for")
+    awaited = Steps(tmp_path, monkeypatch, phases=("solve", "write"))
+    assert [awaited.second("solve") for _ in range(200)] == [None] * 200, "write was asked for, and has not come"
 
 
 @pytest.mark.slow
