@@ -241,7 +241,8 @@ class Experiment:
 
     def _known(self, phase: str | None) -> str:
         """Return how far it is with a phase, in words."""
-        enough = {each.nodes for each in self.meter.rates if each.phase == phase and each.steps >= self.design.steps}
+        own = [each for each in self.meter.rates if each.phase == phase]
+        enough = {each.nodes for each in own if each.steps >= self.design.steps}
         return f"{len(enough)} of {len(self.design.sizes)} sizes measured"
 
     def _once(self, phase: str | None, nodes: int, what: str, text: str) -> None:
