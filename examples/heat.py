@@ -1,6 +1,6 @@
 """Heat in a rod with cold ends: a first malleable program.
 
-dmr-launch --nodes 1:4 -- python examples/heat.py 1000000
+dmr-launch --nodes 1:4 --local-nodes 4 --start 2 -- python examples/heat.py 1000000
 """
 
 import sys
