@@ -218,8 +218,8 @@ class Loaded:
                     memory.append(local)
                     name, shape, piece, row = entry.name, entry.shape, entry.piece, entry.row
                     held.append(Held(name, shape, layout, group.size, group.rank, local, piece, writing=False, row=row))
-            group.agree(trouble.error, f"loading {self.path}")
-            self._watchdog.extend(sum(each.nbytes for each in memory) / SLOWEST)
+            seconds = sum(each.nbytes for each in memory) / SLOWEST
+            self._watchdog.extend(group.agree(trouble.error, f"loading {self.path}", seconds))
             threads = threads_of(group) if any(entry.filter is not None for entry in entries) else 1
             source: Input | None = None
             with trouble:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import json
 import mmap
 import os
@@ -26,6 +24,7 @@ from .state.specs import specs_of
 from .storage.chunks import chunk_of, rows_of, unpack
 from .storage.h5file import check_structure, read_content
 from .storage.manifest import ArrayEntry, Manifest, digest
+from .storage.opening import open_locked
 from .storage.packed import Packed
 from .tools.ahead import ahead
 from .transfer.held import carrier
@@ -64,14 +63,16 @@ class CheckpointFile(Mapping[str, npt.NDArray[Any]]):
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self._content = read_content(self.path)
-        self._entries = {each.name: each for each in self.manifest.arrays}
         self._last: tuple[str, int, npt.NDArray[np.uint8]] | None = None
-        self._file: int | None = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-        # Keeps a running program from writing its next checkpoint over this one; in maps of the file too, which hold
-        # a duplicate of the descriptor.
-        with contextlib.suppress(OSError):
-            fcntl.flock(self._file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        # Locked as long as it, or a map of the file, which holds a duplicate, is open.
+        file = open_locked(self.path)
+        self._file: int | None = file
+        try:
+            self._content = read_content(self.path, file)
+        except BaseException:
+            self.close()
+            raise
+        self._entries = {each.name: each for each in self.manifest.arrays}
 
     def close(self) -> None:
         """Close the file; arrays that were looked at stay valid."""
@@ -245,19 +246,28 @@ class CheckpointFile(Mapping[str, npt.NDArray[Any]]):
             The ranks that have it open and share the work; this process alone when None.
         threads
             How many read in this process; `ahead.cores` when None.
+
+        Raises
+        ------
+        CheckpointError
+            When it can't be told, since a package is missing or the file system says no; the same on every rank.
         """
         group = Group() if group is None else group
         self._last = None
         mine: list[tuple[str | None, str]] = []
-        if group.rank == 0:
-            mine = [(None, f"{self.path}: {text}") for text in check_structure(self.path, self._content)]
-        for entry in self.manifest.arrays:
-            work = [(entry, piece) for piece in group.share(entry.pieces)]
-            for problem, count in ahead(self._check, work, threads):
-                if problem is not None:
-                    mine.append((entry.name, problem))
-                if progress is not None:
-                    progress(count)
+        trouble = Trouble()
+        with trouble:
+            if group.rank == 0:
+                structure = check_structure(self.path, self._content, self._opened())
+                mine = [(None, f"{self.path}: {text}") for text in structure]
+            for entry in self.manifest.arrays:
+                work = [(entry, piece) for piece in group.share(entry.pieces)]
+                for problem, count in ahead(self._check, work, threads):
+                    if problem is not None:
+                        mine.append((entry.name, problem))
+                    if progress is not None:
+                        progress(count)
+        group.agree(trouble.error, f"verifying {self.path}")
         everyone = group.allgather(json.dumps(mine).encode())
         return [Problem(*each) for found in everyone for each in json.loads(found)]
 
@@ -266,8 +276,6 @@ class CheckpointFile(Mapping[str, npt.NDArray[Any]]):
             return None, len(self._piece(*which))
         except Damaged as error:
             said = str(error)
-        except OSError as error:
-            said = f"{self.path}: {error.strerror}"
         lo, hi = which[0].cut.span(which[1])
         return said, (hi - lo) * which[0].dtype.itemsize
 
@@ -291,12 +299,20 @@ class CheckpointFile(Mapping[str, npt.NDArray[Any]]):
             self._last = entry.name, piece, into
         return into
 
-    def _fill(self, entry: ArrayEntry, begin: int, into: npt.NDArray[np.uint8]) -> None:
+    def _opened(self) -> int:
         if self._file is None:
             raise ValueError(f"{self.path} is closed")
+        return self._file
+
+    def _fill(self, entry: ArrayEntry, begin: int, into: npt.NDArray[np.uint8]) -> None:
+        file = self._opened()
         done = 0
         while done < len(into):
-            count = os.preadv(self._file, [into.data[done:]], begin + done)
+            try:
+                count = os.preadv(file, [into.data[done:]], begin + done)
+            except OSError as error:
+                error.filename = str(self.path)
+                raise
             if not count:
                 raise Damaged(f"{self.path}: array {entry.name!r} is cut short at byte {begin + done}")
             done += count

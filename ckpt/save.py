@@ -33,6 +33,9 @@ from .transfer.packing import Packing, pack
 SLOWEST = 10 << 20
 """Bytes a second and rank below which a save or load counts as hanging, beyond the deadline."""
 
+CHUNKS = 1000
+"""Compressed pieces a second below which laying out a file counts as hanging."""
+
 
 @dataclass(frozen=True, eq=False)
 class SaveJob:
@@ -65,7 +68,10 @@ class SaveJob:
         """
         began = time.perf_counter()
         group = self.group
-        self.watchdog.extend(described.local_bytes / SLOWEST + _codec_seconds(described))
+        # Ranks wait for the one that has the most to do.
+        slowest = -group.minimum(np.array([-described.local_bytes / SLOWEST - _codec_seconds(described)]))[0]
+        chunks = sum(each.pieces for each in described.entries if each.filter is not None)
+        self.watchdog.extend(float(slowest) + chunks / CHUNKS)
         writer = self.staging.writer
         generation = 0 if writer is None else writer.generation
         manifest = Manifest(
@@ -185,7 +191,7 @@ class SaveJob:
             stream.seek(places.digests)
             stream.write(digests.astype("<u8").tobytes())
             stream.seek(places.seal)
-            stream.write(seal(manifest.encode(), digests, chunks))
+            stream.write(seal(manifest.encode(), digests))
         sync_file(temporary)
         size = temporary.stat().st_size
         if size != places.size:

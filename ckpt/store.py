@@ -201,9 +201,9 @@ class Store:
         """Save a state in the background; returns when it has been copied in memory. Collective.
 
         One save at a time: the one before is waited for first, and what went wrong in it is raised here. `wait`,
-        `close` and the next `save` or `load` wait too, and so does a program that ends without them; it then logs what
-        went wrong, as long as MPI is finalised by mpi4py and not by the program. The copy takes as much memory as the state, and stays for the
-        next one.
+        `close` and the next `save` or `load` wait too. So does a program that ends without them, as long as it leaves
+        it to mpi4py to finalise MPI; it then logs what went wrong. The copy takes as much memory as the state, and
+        stays for the next one.
 
         Parameters
         ----------

@@ -152,7 +152,7 @@ class Group:
 
     # -- agreement
 
-    def agree(self, error: BaseException | None, doing: str) -> None:
+    def agree(self, error: BaseException | None, doing: str, number: float = 0.0) -> float:
         """Raise on every rank when any of them comes with an error. Collective.
 
         The lowest rank's error is raised, with its kind, text and number; on the rank itself the error is its
@@ -164,14 +164,17 @@ class Group:
             What went wrong on this rank.
         doing
             What was being done, for errors that are not `CheckpointError`.
+        number
+            The greatest of all ranks is returned.
         """
         if self.size == 1:
             if error is not None:
                 raise _as_checkpoint_error(error, doing) from _cause(error)
-            return
-        first = int(self.minimum(np.array([self.rank if error is not None else self.size], np.int64))[0])
+            return number
+        least = self.minimum(np.array([self.rank if error is not None else self.size, -number], np.float64))
+        first = int(least[0])
         if first == self.size:
-            return
+            return -float(least[1])
         mine = None if error is None else _as_checkpoint_error(error, doing)
         text = json.dumps([type(mine).__name__, str(mine), mine.rank]).encode() if mine is not None else b""
         kind, said, rank = json.loads(self.bcast(text, first))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import mmap
 import os
 from collections import deque
@@ -24,6 +23,7 @@ import xxhash
 
 from ..comm.threads import Pool as Threads
 from ..transfer.plan import BLOCK, PIECE, SMALL
+from .opening import open_locked
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -181,10 +181,7 @@ class DirectInput:
         self._path, self._offsets = path, offsets
         self.read_bytes = 0
         self._next = -1
-        self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        # Keeps a running program from writing its next checkpoint over this one meanwhile.
-        with contextlib.suppress(OSError):
-            fcntl.flock(self._file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        self._file = open_locked(path)
 
     def start(self, array: int, begin: int, into: Bytes) -> DirectRead:
         return self.start_at(self._offsets[array] + begin, into)

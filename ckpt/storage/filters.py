@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import Damaged
+from ..errors import Unsupported
 from ..state import dtypes
 from ..transfer import plan
-from .codec import HIGHEST, NAMES, Codec, decompress, shuffle, unshuffle
+from .codec import NAMES, Codec, decompress, shuffle, unshuffle
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -124,15 +124,14 @@ class Filter:
 
         Raises
         ------
-        Damaged
-            When it is none.
+        Unsupported
+            When its codec is unknown.
         """
-        name, level = next((each for each in NAMES if each == data["codec"]), None), int(data["level"])
-        if name is None or not 1 <= level <= HIGHEST[name]:
-            raise Damaged(f"the compression {data['codec']!r} of level {level} is unknown")
-        return cls(
-            Codec(name, level), int(data["shuffle"]), tuple(int(each) for each in data["chunk"]), int(data["first"])
-        )
+        name = next((each for each in NAMES if each == data["codec"]), None)
+        if name is None:
+            raise Unsupported(f"the compression {data['codec']!r} is unknown to this version of dmr: update dmr")
+        chunk = tuple(int(each) for each in data["chunk"])
+        return cls(Codec(name, int(data["level"])), int(data["shuffle"]), chunk, int(data["first"]))
 
 
 def choose(codec: Codec | None, shape: tuple[int, ...], dtype: np.dtype[Any], first: int) -> Filter | None:

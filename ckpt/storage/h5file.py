@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import math
 import os
 from collections.abc import Iterator, Sequence
@@ -23,7 +24,8 @@ from ..state import dtypes
 from ..transfer.plan import BLOCK
 from .chunks import Table, check_table, empty_table, raw_bytes, rows_of, stored_ranges
 from .h5chunks import Image, check_chunks, first_elements, set_filters
-from .manifest import ArrayEntry, Manifest, seal
+from .manifest import ArrayEntry, Manifest, check_version, seal, seal_chunks
+from .opening import Stream, lent
 
 _ESCAPED = {"%": "%25", "/": "%2F", "\0": "%00"}
 
@@ -123,7 +125,7 @@ def _lay_out_in_memory(image: int, manifest: Manifest, chunks: Table) -> tuple[M
             dtype, more = dtypes.storage(each.dtype)
             place = _allocate(group, each.dataset, each.shape + more, dtype)
             entries.append(replace(each, offset=place))
-        manifest = replace(manifest, arrays=tuple(entries))
+        manifest = replace(manifest, arrays=tuple(entries), places=seal_chunks(chunks))
         text = manifest.encode()
         digests = _allocate(root, "digests", (manifest.pieces,), np.dtype("<u8"))
         table = _allocate(root, "chunks", chunks.shape, np.dtype("<u8")) if len(chunks) else 0
@@ -221,8 +223,13 @@ class Content:
         return raw_bytes(self.manifest, self.chunks, self.size)
 
 
-def read_content(path: Path) -> Content:
+def read_content(path: Path, file: int | None = None) -> Content:
     """Read and verify all but the data.
+
+    Parameters
+    ----------
+    file
+        A descriptor by which it is open; opened here when None.
 
     Raises
     ------
@@ -233,26 +240,19 @@ def read_content(path: Path) -> Content:
     OSError
         When the file system says no.
     """
-
-    with open(path, "rb") as stream:
-        size = stream.seek(0, 2)
-        stream.seek(0)
-        if stream.read(8) != b"\x89HDF\r\n\x1a\n":
+    with lent(path, file) as opened:
+        size = os.fstat(opened).st_size
+        if os.pread(opened, 8, 0) != b"\x89HDF\r\n\x1a\n":
             raise Damaged(f"{path}: no HDF5 file" if size else f"{path}: empty file")
-    try:
-        with _opened(path) as file:
-            text = bytes(_read(file, "manifest", size).tobytes())
-            digests = np.array(_read(file, "digests", size), np.uint64)
-            chunks = np.array(_read(file, "chunks", size), np.uint64) if "chunks" in file else empty_table()
-            sealed = bytes(_read(file, "seal", size).tobytes())
-    except (OSError, KeyError, RuntimeError, ValueError, TypeError, AttributeError) as error:
-        raise Damaged(f"{path}: HDF5 can't read it ({_one_line(error)})") from None
-    if seal(text, digests, chunks) != sealed:
+        text, digests, chunks, sealed = _read_parts(path, opened, size)
+    if seal(text, digests) != sealed:
         raise Damaged(f"{path}: the seal of manifest and digests is broken")
     try:
         manifest = Manifest.decode(text)
     except CheckpointError as error:
         raise type(error)(f"{path}: {error}") from None
+    if manifest.places != seal_chunks(chunks):
+        raise Damaged(f"{path}: the table of compressed pieces does not have the digest that was written")
     if len(digests) != manifest.pieces:
         raise Damaged(f"{path}: {len(digests)} digests for {manifest.pieces} pieces")
     for each in manifest.arrays:
@@ -260,6 +260,24 @@ def read_content(path: Path) -> Content:
             raise Damaged(f"{path}: array {each.name!r} reaches beyond the end of the file")
     check_table(path, manifest, chunks, size)
     return Content(manifest, text, digests, size, chunks)
+
+
+def _read_parts(path: Path, opened: int, size: int) -> tuple[bytes, npt.NDArray[np.uint64], Table, bytes]:
+    """Return manifest, digests, places of compressed pieces, and seal."""
+    stream = Stream(opened)
+    try:
+        with _hdf5(stream) as file:
+            text = bytes(_read(file, "manifest", size).tobytes())
+            # What else a later version has, and where, is unknown.
+            check_version(path, text)
+            digests = np.array(_read(file, "digests", size), np.uint64)
+            chunks = np.array(_read(file, "chunks", size), np.uint64) if "chunks" in file else empty_table()
+            return text, digests, chunks, bytes(_read(file, "seal", size).tobytes())
+    except (OSError, KeyError, RuntimeError, ValueError, TypeError, AttributeError) as error:
+        said = _one_line(error)
+    # Raised here, without HDF5's error as its context, for what that holds (see `Stream`).
+    stream.check(path)
+    raise Damaged(f"{path}: HDF5 can't read it ({said})")
 
 
 def _read(file: Any, name: str, size: int) -> npt.NDArray[Any]:
@@ -271,11 +289,11 @@ def _read(file: Any, name: str, size: int) -> npt.NDArray[Any]:
 
 
 @contextlib.contextmanager
-def _opened(path: Path) -> Iterator[Any]:
+def _hdf5(stream: Stream) -> Iterator[Any]:
     """Open a file through a stream: HDF5 then takes no lock, nor minds how this process has the file open elsewhere."""
     import h5py
 
-    with open(path, "rb") as stream, h5py.File(stream, "r") as file:
+    with io.BufferedReader(stream) as buffered, h5py.File(buffered, "r") as file:
         yield file
 
 
@@ -283,12 +301,24 @@ def _one_line(error: BaseException) -> str:
     return " ".join(str(error).split())
 
 
-def check_structure(path: Path, content: Content) -> list[str]:
-    """Return what of the HDF5 structure does not agree with the manifest, as sentences."""
+def check_structure(path: Path, content: Content, opened: int) -> list[str]:
+    """Return what of the HDF5 structure does not agree with the manifest, as sentences.
+
+    Parameters
+    ----------
+    opened
+        A descriptor by which the file is open.
+
+    Raises
+    ------
+    OSError
+        When the file system says no.
+    """
 
     found = []
+    stream = Stream(opened)
     try:
-        with _opened(path) as file:
+        with _hdf5(stream) as file:
             for each in content.manifest.arrays:
                 try:
                     data = file["arrays"][each.dataset]
@@ -305,4 +335,5 @@ def check_structure(path: Path, content: Content) -> list[str]:
                     found.append(f"dataset of array {each.name!r} can't be read ({_one_line(error)})")
     except OSError as error:
         found.append(f"HDF5 can't read it ({_one_line(error)})")
+    stream.check(path)
     return found

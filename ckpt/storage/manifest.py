@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -113,7 +114,8 @@ class Manifest:
     """What a checkpoint holds.
 
     ``values`` and ``info`` are in the JSON form of `values.encode`, ``rngs`` in that of `rng.state_of`; ``groups`` says
-    which arrays are kept for items that are more than an array.
+    which arrays are kept for items that are more than an array; ``places`` is what `seal_chunks` makes of the places of
+    the compressed pieces.
     """
 
     step: int
@@ -126,6 +128,7 @@ class Manifest:
     values: Mapping[str, Any]
     rngs: Mapping[str, Any]
     groups: Mapping[str, Any] = field(default_factory=dict)
+    places: str = ""
 
     @property
     def pieces(self) -> int:
@@ -144,23 +147,23 @@ class Manifest:
 
     def encode(self) -> bytes:
         """Return the manifest as ASCII JSON."""
-        return json.dumps(
-            {
-                "format": FORMAT,
-                "version": self.version,
-                "step": self.step,
-                "generation": self.generation,
-                "run": self.run,
-                "token": self.token,
-                "ranks": self.ranks,
-                "info": self.info,
-                "arrays": [each.to_json() for each in self.arrays],
-                "values": dict(self.values),
-                "rngs": dict(self.rngs),
-                "groups": dict(self.groups),
-            },
-            allow_nan=False,
-        ).encode("ascii")
+        found = {
+            "format": FORMAT,
+            "version": self.version,
+            "step": self.step,
+            "generation": self.generation,
+            "run": self.run,
+            "token": self.token,
+            "ranks": self.ranks,
+            "info": self.info,
+            "arrays": [each.to_json() for each in self.arrays],
+            "values": dict(self.values),
+            "rngs": dict(self.rngs),
+            "groups": dict(self.groups),
+        }
+        if self.places:
+            found["chunks"] = self.places
+        return json.dumps(found, allow_nan=False).encode("ascii")
 
     @classmethod
     def decode(cls, text: bytes) -> Manifest:
@@ -168,8 +171,8 @@ class Manifest:
 
         Raises
         ------
-        UnknownVersion
-            When a later version of this package wrote it.
+        Unsupported
+            When it is compressed in a way that is unknown here.
         Damaged
             When it is none.
         """
@@ -177,11 +180,6 @@ class Manifest:
             data = json.loads(text)
             if data["format"] != FORMAT:
                 raise ValueError(f"format {data['format']!r}")
-            if data["version"] > VERSION:
-                raise UnknownVersion(
-                    f"the checkpoint is of format version {data['version']}, and this version of dmr reads up to "
-                    f"{VERSION}: update dmr"
-                )
             found = cls(
                 int(data["step"]),
                 int(data["generation"]),
@@ -193,10 +191,11 @@ class Manifest:
                 dict(data["values"]),
                 dict(data["rngs"]),
                 dict(data["groups"]),
+                str(data.get("chunks", "")),
             )
         except CheckpointError:
             raise
-        except (KeyError, TypeError, ValueError, RecursionError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
             raise Damaged(f"the manifest is malformed ({error!r})") from None
         first = chunk = 0
         for each in found.arrays:
@@ -212,11 +211,37 @@ def digest(data: Any) -> int:
     return xxhash.xxh3_64_intdigest(data)
 
 
-def seal(manifest: bytes, digests: npt.NDArray[np.uint64], chunks: npt.NDArray[np.uint64]) -> bytes:
-    """Return the 16 bytes that seal a manifest, the digests of all pieces, and the places of the compressed ones."""
+def check_version(path: str | os.PathLike[str], text: bytes) -> None:
+    """Refuse a manifest of a later version; of anything else, the seal tells whether it is one.
+
+    Raises
+    ------
+    UnknownVersion
+    """
+    try:
+        data = json.loads(text)
+        version = data["version"] if data["format"] == FORMAT else 0
+    except (KeyError, TypeError, ValueError, RecursionError):
+        return
+    if isinstance(version, int) and version > VERSION:
+        raise UnknownVersion(
+            f"{path}: the checkpoint is of format version {version}, and this version of dmr reads up to {VERSION}: "
+            "update dmr"
+        )
+
+
+def seal_chunks(chunks: npt.NDArray[np.uint64]) -> str:
+    """Return what guards the places of the compressed pieces: a digest in hexadecimal, empty without any."""
+    return xxhash.xxh3_128_hexdigest(chunks.astype("<u8").tobytes()) if len(chunks) else ""
+
+
+def seal(manifest: bytes, digests: npt.NDArray[np.uint64]) -> bytes:
+    """Return the 16 bytes that seal a manifest and the digests of all pieces, in every version of the format.
+
+    So an older reader finds the seal of a later file whole, and knows it by its version rather than as damaged.
+    """
     hasher = xxhash.xxh3_128()
     hasher.update(len(manifest).to_bytes(8, "little"))
     hasher.update(manifest)
     hasher.update(digests.astype("<u8").tobytes())
-    hasher.update(chunks.astype("<u8").tobytes())
     return hasher.digest()

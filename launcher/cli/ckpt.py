@@ -242,6 +242,8 @@ def _verify(path: Path, group: Any, as_json: bool) -> dict[str, Any]:
             with progress(path.name, size, quiet=as_json, group=group) as advance:
                 problems = [each.text for each in file.verify(advance, group)]
     except CheckpointError as error:
+        if error.rank is None and group.size > 1:
+            raise  # which the other ranks may know nothing of
         problems = [str(error)]
         # A missing package, or a file of a later version, says nothing of the checkpoint.
         judged = isinstance(error, Damaged)

@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dmr import ckpt
-from dmr.ckpt import ArrayItem, Block, Damaged, Replicated, StorageError, Store, Unsupported, ValueItem
+from dmr.ckpt import ArrayItem, Block, Damaged, Replicated, StorageError, Store, UnknownVersion, Unsupported, ValueItem
 from dmr.ckpt.storage import filters
 from dmr.ckpt.storage.chunks import check_table, empty_table
 from dmr.ckpt.storage.codec import Codec, decompress, parse, shuffle, unshuffle
@@ -255,8 +255,10 @@ def test_every_flip_and_every_cut_is_found(tmp_path: Path, codec: str) -> None:
         at, bit = dice.randrange(begin, end), dice.randrange(8)
         path.write_bytes(clean)
         flip(path, at, bit)
-        with pytest.raises(Damaged):
+        # A version that is later by one bit is known before the seal is judged.
+        with pytest.raises((Damaged, UnknownVersion)) as found:
             Store(tmp_path).load(1)
+        assert found.type is Damaged or b'"version": 2' not in path.read_bytes()
     for _ in range(40):
         path.write_bytes(clean)
         os.truncate(path, dice.randrange(len(clean)))
@@ -305,11 +307,12 @@ def test_a_filter_that_lies_is_refused(cube: Path) -> None:
         ("chunk", [1, 51, 90]),
         ("chunk", [1, 0, 90]),
         ("shuffle", 8),
-        ("level", 10),
-        ("codec", "lzma"),
     ]:
         with pytest.raises(Damaged):
             type(entry).from_json({**good, "filter": {**good["filter"], key: value}})
+    assert type(entry).from_json({**good, "filter": {**good["filter"], "level": -7}}).filter is not None
+    with pytest.raises(Unsupported, match="'lzma' is unknown.*update dmr"):
+        type(entry).from_json({**good, "filter": {**good["filter"], "codec": "lzma"}})
     huge = replace(entry, shape=(1, 1 << 33)).to_json()
     with pytest.raises(Damaged):
         type(entry).from_json({**huge, "piece": 1 << 33, "filter": {**huge["filter"], "chunk": [1, 1 << 33]}})

@@ -314,6 +314,18 @@ def test_a_newer_format_is_refused(store: Store, monkeypatch: pytest.MonkeyPatch
         store.load_newest()
 
 
+def test_a_newer_format_with_another_seal_is_not_damage(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(manifest, "PLAIN", manifest.VERSION + 1)
+    monkeypatch.setattr("dmr.ckpt.save.seal", lambda *of: bytes(16))
+    path = store.save(2, state(2)).path
+    monkeypatch.undo()
+    with pytest.raises(UnknownVersion, match="update dmr"):
+        store.load_newest()
+    with pytest.raises(UnknownVersion, match=f"{path.name}.*update dmr"):
+        ckpt.open(path)
+    assert store.list()[0].bad is None
+
+
 def test_unreadable_is_not_damage(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     two(store)
 

@@ -35,3 +35,7 @@ def test_a_rank_that_dies_ends_all(on_ranks, tmp_path: Path, rank: int, moment: 
     assert time.monotonic() - begin < 25
     loaded = Store(tmp_path).load_newest()
     assert loaded is not None and loaded.step == 1
+
+
+def test_one_rank_lacks_a_package_and_one_has_all_the_data(on_ranks, tmp_path: Path) -> None:
+    on_ranks(2, "uneven.py", tmp_path, timeout=40)
