@@ -6,9 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from .. import words
+from ..outlook import spare
 from ..policy import Glance, Proposal
 from ..situation import Rules, Situation
-from ..view import JobView
+from ..view import Choice, JobView
 
 LEAVES_FIRST = "the run would have to leave its nodes first, and others wait"
 
@@ -72,7 +74,7 @@ class Queue:
         hasty = f"{saved:.0f} s earlier" if math.isfinite(saved) else "now instead of at a time unknown"
         return Proposal(
             size,
-            f"job {job.job} waits for {job.nodes} nodes and starts {hasty} with {run.nodes - size} of ours",
+            f"job {job.job} waits for {words.nodes(job.nodes)} and starts {hasty} with {run.nodes - size} of ours",
             cancel=run.pending is not None,
             remarks=remarks,
         )
@@ -116,17 +118,17 @@ class Queue:
         if not gains:
             why = "no other size pays or is free" if run.nodes < situation.sizes[-1] else "at the largest size"
             if run.pending is not None and run.pending in remarks:
-                why = f"the {run.pending} nodes asked for: {remarks[run.pending]}"
+                why = f"the {words.nodes(run.pending)} asked for: {remarks[run.pending]}"
             return Proposal(run.nodes, why, cancel=run.pending is not None, remarks=remarks)
         size = self._best(situation, gains)
         gain = gains.pop(size)
-        remarks.update(dict.fromkeys(gains, f"{size} nodes bring more"))
+        remarks.update(dict.fromkeys(gains, words.count(size, "node brings more", "nodes bring more")))
         pays = f"ends {abs(gain):.0f} s {'sooner' if gain >= 0 else 'later'}"
         if not math.isfinite(gain):
             pays = "what it brings is not yet measured"
         if size < run.nodes:
             return Proposal(size, f"measured to be faster; {pays}", cancel=run.pending is not None, remarks=remarks)
-        reason = f"{situation.beside(size)} nodes are idle that nobody waits for; {pays}"
+        reason = f"{words.count(situation.beside(size), 'node is', 'nodes are')} idle that nobody waits for; {pays}"
         return Proposal(size, reason, remarks=remarks, limit=situation.outlook.limit(situation.beside(size)))
 
     def _best(self, situation: Situation, gains: Mapping[int, float]) -> int:
@@ -136,22 +138,31 @@ class Queue:
             return size
         return pending if gains[size] - gains[pending] <= situation.cost(size).total else size
 
+    def _done(self, situation: Situation, row: Choice) -> float:
+        """Return the earliest end of a time limit with which the run is done, at the slow end of what is known."""
+        if row.finish is None:
+            return math.inf
+        end, step = row.finish + (row.gain_error or 0.0), situation.speed.at(row.nodes)
+        save = situation.cost(row.nodes).save
+        return end + spare(end - situation.run.time, 0.0 if step is None else step.value, save)
+
     def _refuse(self, situation: Situation, size: int) -> str:
         outlook, need = situation.outlook, situation.beside(size)
         row = situation.if_free(size) if need <= outlook.room else situation.row(size)
         if size > situation.run.nodes:
-            done = math.inf if row.finish is None else row.finish + (row.gain_error or 0.0)
+            done = self._done(situation, row)
             if need > situation.cluster.idle:
-                return f"needs {need} idle nodes, there are {situation.cluster.idle}"
+                return f"needs {words.count(need, 'idle node')}, there are {situation.cluster.idle}"
             if need > outlook.unwanted(done):
                 return f"needs {need} idle nodes that nobody waits for, there are {outlook.unwanted(done)}"
             if situation.told(size) > 0:
-                return f"the scheduler says that {need} more nodes can't be had for {situation.told(size):.0f} s"
+                more = words.count(need, "more node")
+                return f"the scheduler says that {more} can't be had for {situation.told(size):.0f} s"
             if situation.is_chain(size) and outlook.waiting:
                 return LEAVES_FIRST
             preferred = self.rules.preferred
             if preferred is not None and size > max(preferred, situation.run.nodes) and outlook.now.head is not None:
-                return f"beyond the preferred {preferred} nodes while others wait"
+                return f"beyond the preferred {words.nodes(preferred)} while others wait"
         elif situation.is_chain(size) and outlook.waiting:
             return LEAVES_FIRST
         if row.gain is None or row.gain_error is None or row.cost is None:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..decide import decide
+from ..outlook import spare
 from ..policy import Policy
 from ..view import Costs, Rate, RunView
 from .engine import Outcome, Simulation, submit_rigid
@@ -168,11 +169,11 @@ class Run:
         self.rates[self.nodes] = Rate(self.nodes, seconds / self.steps, 10)
         assert self.allocation is not None
         finish, end = now + (1 - self.done) * seconds, self.allocation.end
-        if finish <= end:
+        limit = end - self.allocation.start
+        if finish + spare(limit, seconds / self.steps, self.launcher.save) <= end:
             self._later(finish, self._finish)
         else:
-            lead = min(self.launcher.lead, LEAD_SHARE * (end - self.allocation.start))
-            self._later(max(now, end - lead), self._at_limit)
+            self._later(max(now, end - min(self.launcher.lead, LEAD_SHARE * limit)), self._at_limit)
         self.seen = -1
         self.poll_set = -math.inf
         self.wake()

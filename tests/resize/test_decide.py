@@ -161,6 +161,8 @@ def test_grows_before_a_turn_only_if_it_is_surely_done_by_then() -> None:
     measured = a_run(2, step=9_000, sizes=(2, 4), rates=(Rate(2, 0.5, 50), Rate(4, 0.26, 50)))
     found = decide(measured, a_cluster(measured, blocker, head), QUEUE)
     assert (found.action, found.nodes, found.limit) == ("expand", 4, 360.0)
+    close = a_run(2, step=9_000, sizes=(2, 4), rates=(Rate(2, 0.5, 50), Rate(4, 0.34, 50)))
+    assert decide(close, a_cluster(close, blocker, head), QUEUE).action == "stay", "its launcher would have it leave"
     guessed = a_run(2, step=9_000, sizes=(2, 4))
     found = decide(guessed, a_cluster(guessed, blocker, head), QUEUE)
     row = found.table[1]
