@@ -29,7 +29,7 @@ PLANNED = 20
 
 
 def spare(limit: float, step: float = 0.0, save: float = 0.0) -> float:
-    """Return how long before its time limit a run has to be done by its forecast, for its launcher not to have it leave.
+    """Return how long before its time limit a run has to be done, as foreseen, for its launcher not to have it leave.
 
     A launcher that has a quarter of the limit left, at most a minute, lets a run go on when what is to be done, at 1.25
     times its pace, and a step, two saves and 5 s fit into that.
