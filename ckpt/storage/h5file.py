@@ -77,7 +77,7 @@ def lay_out(path: Path, manifest: Manifest, chunks: Table) -> tuple[Manifest, Pl
                 copy_bytes(image, handle, begin, end)
             if used:
                 for begin, end in _gaps([*written, *stored_ranges(manifest, chunks)], places.size):
-                    os.pwrite(handle, bytes(end - begin), begin)
+                    write_all(handle, bytes(end - begin), begin)
         except OSError as error:
             error.filename = str(path)
             raise
@@ -134,8 +134,8 @@ def _lay_out_in_memory(image: int, manifest: Manifest, chunks: Table) -> tuple[M
     finally:
         file.close()
         stream.close()
-    os.pwrite(image, text, place)
-    os.pwrite(image, chunks.astype("<u8").tobytes(), table)
+    write_all(image, text, place)
+    write_all(image, chunks.astype("<u8").tobytes(), table)
     return manifest, Places(digests, sealed, os.fstat(image).st_size)
 
 
@@ -156,10 +156,19 @@ def _written(image: int, size: int) -> Iterator[tuple[int, int]]:
 def copy_bytes(source: int, target: int, begin: int, end: int) -> None:
     """Copy a range of one open file to the same place of another."""
     while begin < end:
-        data = memoryview(os.pread(source, min(end - begin, 8 << 20), begin))
-        while data:
-            count = os.pwrite(target, data, begin)
-            data, begin = data[count:], begin + count
+        data = os.pread(source, min(end - begin, 8 << 20), begin)
+        if not data:
+            raise OSError(errno.EIO, "the file got shorter while it was copied")
+        write_all(target, data, begin)
+        begin += len(data)
+
+
+def write_all(file: int, data: bytes | memoryview, offset: int) -> None:
+    """Write bytes at an offset of an open file."""
+    left = memoryview(data)
+    while left:
+        count = os.pwrite(file, left, offset)
+        left, offset = left[count:], offset + count
 
 
 def _allocate(parent: Any, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:

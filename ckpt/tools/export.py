@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
+import secrets
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -78,7 +80,13 @@ def export(
     if target.suffix in (".npz", ".h5", ".hdf5"):
         write = _write_npz if target.suffix == ".npz" else _write_hdf5
         entry_list = [entries[name] for name in chosen]
-        _make(target, group, lambda part: write(file, entry_list, part, progress))
+
+        def begin(part: Path) -> None:
+            # HDF5 1.10 crashes when a disk gets full.
+            _check_space(part, sum(each.bytes for each in entry_list))
+            write(file, entry_list, part, progress)
+
+        _make(target, group, begin)
         return [target]
     if target.suffix and not target.is_dir():
         raise Unsupported(f"{target}: write to .npy, .npz, .h5 or a folder")
@@ -103,7 +111,8 @@ def _make(
 ) -> None:
     """Make a file: rank 0 begins it, all ranks do the rest, and when it is complete it gets its name. Collective."""
     doing = f"exporting to {target}"
-    name = group.bcast(os.fsencode(f".{target.name}.part-{os.getpid()}"))
+    # Not longer than the target's own, which may be as long as a name can be.
+    name = group.bcast(os.fsencode(f".dmr-part-{secrets.token_hex(4)}"))
     part = target.with_name(os.fsdecode(name))
     trouble = Trouble()
     try:
@@ -119,8 +128,7 @@ def _make(
         with trouble:
             if group.rank == 0:
                 sync_file(part)
-                _refuse_existing(target)
-                os.rename(part, target)
+                _give_name(part, target)
         group.agree(trouble.error, doing)
     finally:
         if group.rank == 0:
@@ -132,16 +140,45 @@ def _to_npy(file: CheckpointFile, entry: ArrayEntry, target: Path, progress: Pro
     dtype = _npy_dtype(entry.dtype)
 
     def begin(part: Path) -> None:
-        np.lib.format.open_memmap(part, "w+", dtype, entry.shape).flush()  # type: ignore[no-untyped-call]
+        np.lib.format.open_memmap(part, "w+", dtype, entry.shape)  # type: ignore[no-untyped-call]
+        _reserve(part)
 
     def rest(part: Path) -> None:
-        out = np.lib.format.open_memmap(part, "r+")  # type: ignore[no-untyped-call]
-        flat = out.reshape(-1).view(carrier(entry.dtype.itemsize))
-        for lo, data in _pieces(file, entry, group.share(entry.pieces), progress):
-            flat[lo : lo + len(data)] = data.view(flat.dtype)
-        out.flush()
+        # Not through a map of the file: ranks of several nodes would write over each other's parts of a page, and where
+        # there is no room a map ends the process.
+        out = os.open(part, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            offset = os.fstat(out).st_size - entry.bytes
+            for lo, data in _pieces(file, entry, group.share(entry.pieces), progress):
+                raw = data.view(carrier(entry.dtype.itemsize)).view(np.uint8)
+                h5file.write_all(out, raw.data, offset + lo * entry.dtype.itemsize)
+            os.fsync(out)
+        except OSError as error:
+            error.filename = str(target)
+            raise
+        finally:
+            os.close(out)
 
     _make(target, group, begin, rest if entry.bytes else None)
+
+
+def _reserve(path: Path) -> None:
+    """Make room for all of a file, so that no write to it can fail for want of it; where that can be had."""
+    out = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.posix_fallocate(out, 0, os.fstat(out).st_size)
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV):
+            error.filename = str(path.parent)
+            raise
+    finally:
+        os.close(out)
+
+
+def _check_space(part: Path, needed: int) -> None:
+    free = os.statvfs(part.parent)
+    if needed > free.f_bavail * free.f_frsize:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(part.parent))
 
 
 def _npy_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -196,6 +233,21 @@ def _pieces(
             progress((hi - lo) * entry.dtype.itemsize)
 
 
+def _give_name(part: Path, target: Path) -> None:
+    """Rename a file, to a name that is not there."""
+    try:
+        os.link(part, target)
+    except FileExistsError:
+        raise _existing(target) from None
+    except OSError:  # no hard links in this file system
+        _refuse_existing(target)
+        os.rename(part, target)
+
+
 def _refuse_existing(path: Path) -> None:
     if path.exists():
-        raise FileExistsError(17, "it exists already, and is not overwritten", str(path))
+        raise _existing(path)
+
+
+def _existing(path: Path) -> FileExistsError:
+    return FileExistsError(errno.EEXIST, "it exists already, and is not overwritten", str(path))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,9 +15,10 @@ import numpy as np
 import pytest
 
 from dmr import ckpt
-from dmr.ckpt import ArrayItem, Block, BlockCyclic, Replicated, Store, ValueItem
+from dmr.ckpt import ArrayItem, Block, BlockCyclic, Replicated, StorageError, Store, ValueItem
 from dmr.ckpt.comm.group import Group
 from dmr.ckpt.tools.ahead import ahead
+from dmr.ckpt.tools.export import export
 from dmr.ckpt.transfer import plan
 
 from .conftest import starter
@@ -103,7 +106,50 @@ def test_what_could_not_be_exported_leaves_nothing(dmr: Run, path: Path, tmp_pat
     assert found.returncode == 1
     assert found.stderr.count("elements 5632 to 6143") == 1 and "Traceback" not in found.stderr
     left = [each for each in tmp_path.rglob("*") if each.is_file() and "made" not in each.parts]
-    assert all("u" not in each.name and "all" not in each.name for each in left)
+    assert all("u" not in each.name and "all" not in each.name and each.name[0] != "." for each in left)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to mount a small file system")
+@pytest.mark.parametrize("name", ["u.npy", "all.npz", "all.h5"])
+def test_a_disk_that_is_full(dmr: Run, path: Path, tmp_path: Path, name: str) -> None:
+    """The file system has room for half of it."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    size = f"size={WHOLE.nbytes // 2 // 4096 * 4096}"
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", size, "tmpfs", disk], check=False).returncode:
+        pytest.skip("tmpfs can't be mounted here")
+    try:
+        found = dmr("ckpt", "export", path, disk / name, *(["--array", "u"] if name == "u.npy" else []))
+        assert list(disk.iterdir()) == []
+    finally:
+        subprocess.run(["umount", "-l", disk], check=True)
+    said = [line for line in found.stderr.splitlines() if "dmr" in line or "rror" in line]
+    assert found.returncode == 1 and len(said) == 1 and "No space left on device" in said[0], found.stderr
+
+
+def test_files_of_any_header_and_file_systems_without_links(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*of: object) -> None:
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+    monkeypatch.setattr(os, "link", refuse)
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    pwrite = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda file, data, at: pwrite(file, data[:1000], at))
+    kind = np.dtype([("ü" * 30 + str(number), "<f4") for number in range(300)])
+    table = np.arange(600, dtype="<f4").view(kind)
+    with Store(tmp_path / "wide") as store:
+        wide = store.save(1, {"t": ArrayItem(table, Replicated(), table.shape)}).path
+    for source, name, expected in [(path, "u", WHOLE), (wide, "t", table)]:
+        target = tmp_path / ("long " * 49 + f"{name}.npy")
+        with ckpt.open(source) as file, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            assert export(file, target, [name]) == [target]
+            with pytest.raises(StorageError, match="exists already"):
+                export(file, target, [name])
+        assert np.load(target, max_header_size=1 << 20).tobytes() == expected.tobytes()
+    assert not [each for each in tmp_path.iterdir() if each.name[0] == "."]
 
 
 def test_nothing_is_written_over(dmr: Run, path: Path, tmp_path: Path) -> None:
