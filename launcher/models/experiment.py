@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ...resize import words
 from ...resize.phases.experiment import Trial, is_known, next_trial
 from ...resize.view import Rate
 from ..run.history import FINAL, History, read_history
@@ -229,12 +230,11 @@ class Experiment:
         """Tell what is measured, and what was, each once."""
         where, steps = f"{nodes} node{'s' * (nodes > 1)}", self.design.steps
         if trial.action == "measure":
-            self._once(phase, nodes, "begun", f"measuring {steps} steps{_of(phase)} on {where}")
+            self._once(phase, nodes, "begun", f"measuring {words.count(steps, 'step')}{_of(phase)} on {where}")
         own = next((each for each in self.meter.rates if (each.phase, each.nodes) == (phase, nodes)), None)
         if own is not None and own.steps >= steps:
-            self._once(
-                phase, nodes, "measured", f"{own.seconds_per_step:.3g} s a step{_of(phase)} on {where}, {self._known(phase)}"
-            )
+            speed = f"{own.seconds_per_step:.3g} s a step{_of(phase)} on {where}"
+            self._once(phase, nodes, "measured", f"{speed}, {self._known(phase)}")
         if trial.action == "done" and not self._complete(phase):
             what = phase or "this"
             self._once(phase, 0, "waiting", f"{what} is known at all sizes; waiting for what is not, or for the end")
@@ -274,7 +274,7 @@ class Experiment:
             self._asked = None
             return False
         if self._clock() - since > RESIZE_SECONDS:
-            self.say(f"{nodes} nodes were not to be had: going on without")
+            self.say(f"{words.count(nodes, 'node was', 'nodes were')} not to be had: going on without")
             self._refused.add(nodes)
             self._asked = None
             return False

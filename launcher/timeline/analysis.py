@@ -24,7 +24,7 @@ from ...resize.view import CostSample, Rate
 from ..models.key import key_of
 from ..run.history import GenerationRecord, History, read_history
 from .data import Timeline
-from .demands import requests
+from .demands import for_a_phase, requests
 from .fuse import fuse
 from .signals import signals_of
 from .sources import Sources
@@ -117,7 +117,10 @@ def with_phases(
     """
     declared = _declared(events, timeline)
     signals = signals_of(timeline, bool(declared))
-    held = [Held(start, end, nodes) for start, end, nodes, _ in timeline.computing if end > start]
+    apart = for_a_phase(read_history(events), events)
+    held = [
+        Held(start, end, nodes, number not in apart) for start, end, nodes, number in timeline.computing if end > start
+    ]
     notes: tuple[str, ...] = ()
     try:
         found = find_phases(signals, held, declared, split=False)

@@ -117,12 +117,14 @@ def _with_phase(
     usage: Usage,
 ) -> Request:
     target = _target(request, events)
+    here = None
     if target is not None:
         here = next((each for each in phases if each.label == target and each.end >= request.time - AT_ONCE), None)
-    else:
+    elif request.by.startswith("policy"):
         here = next((each for each in phases if each.start <= request.time <= each.end + AT_ONCE), None)
     name = target if target is not None else here.label if here is not None else None
-    end = _end_of(here, phases) if here is not None else None
+    # What nobody asked for a phase can't come too late for it.
+    end = _end_of(here, phases) if here is not None and target is not None else None
     work = []
     if following is not None and request.computing is not None and request.until is not None:
         for each in phases:
@@ -142,6 +144,29 @@ def _end_of(here: Stretch, phases: Sequence[Stretch]) -> float:
         if each.label == here.label and each.end > end:
             end = each.end
     return end
+
+
+def for_a_phase(history: History, events: Events) -> frozenset[int]:
+    """Return the generations whose size was asked for because another phase was to begin."""
+    asked = [
+        e for e in events
+        if e.get("event") in ("requested", "submitted") and e.get("by") not in (None, "successor")
+    ]  # fmt: skip
+    found = set()
+    for each in history.generations:
+        before = [
+            e for e in asked
+            if float(e["time"]) <= each.start + 1e-6 and int(e.get("generation", 0)) < each.number
+            and _size_of(e) == each.nodes
+        ]  # fmt: skip
+        if before and str(before[-1]["by"]) == "policy phases":
+            found.add(each.number)
+    return frozenset(found)
+
+
+def _size_of(event: Mapping[str, Any]) -> int | None:
+    nodes = event.get("nodes")
+    return int(nodes[-1]) if isinstance(nodes, (list, tuple)) and nodes else int(nodes) if nodes else None
 
 
 def _target(request: Request, events: Events) -> str | None:

@@ -27,11 +27,16 @@ class Declared:
 
 @dataclass(frozen=True)
 class Held:
-    """A time in which a run computed at one size without a break: a generation from its first step to its end."""
+    """A time in which a run computed at one size without a break: a generation from its first step to its end.
+
+    ``goes_on`` is whether it takes up what was done before: not where its size was asked for because another phase
+    was to begin.
+    """
 
     start: float
     end: float
     nodes: int
+    goes_on: bool = True
 
 
 def find_phases(
@@ -65,7 +70,7 @@ def find_phases(
     found: list[Stretch] = []
     for part, each in enumerate(held):
         pieces = _within(signals.cut(each.start, each.end), each, names, least, split)
-        found.extend(replace(piece, part=part) for piece in pieces)
+        found.extend(replace(piece, part=part, goes_on=each.goes_on or place > 0) for place, piece in enumerate(pieces))
     floors = {name: signals.floor(name) for name in signals.values}
     return _joined(recognise(found, floors))
 

@@ -2,7 +2,8 @@
 
 Within one size two stretches are the same phase when every signal's mean agrees within its tolerance. Between sizes
 the means of one phase differ, so there the phases are paired by their order of likeness: nearest first, each once,
-as long as no signal differs by more than `BETWEEN_SIZES` tolerances.
+as long as no signal differs by more than `BETWEEN_SIZES` tolerances. What goes on across a change of size is the same
+phase as long as the size alone can make the difference: nothing but the size is known to have changed.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 Signature = Mapping[str, float]
 """Mean of each signal over a stretch."""
@@ -20,6 +22,12 @@ BY_SIZE = frozenset({"seconds_per_step", "memory"})
 """Signals that can't be compared between sizes."""
 STATE = frozenset({"memory"})
 """Signals that tell what a program has rather than what it does: they differ after a restart."""
+BY_TRAFFIC = frozenset({"received", "sent"})
+"""Signals that any size can make anything of: on one node nothing is sent."""
+LOGARITHMS = frozenset({"seconds_per_step", "read", "write", "switches"})
+"""Signals that are decades; others are shares."""
+SLACK = 3.0
+"""Least changes that matter beyond what a change of size explains."""
 LIKENESS = 0.15
 """Share of a signal's span over all stretches within which two means are the same."""
 ERRORS = 3.0
@@ -44,6 +52,8 @@ class Stretch:
     """Standard error of each mean."""
     part: int = 0
     """Number of the time without a restart that it lies in."""
+    goes_on: bool = True
+    """Whether nothing but a restart or a change of size is known to lie between it and the stretch before."""
 
     @property
     def seconds(self) -> float:
@@ -59,6 +69,10 @@ class _Group:
     seconds: float
     members: list[int]
     parts: set[int]
+
+    @property
+    def signature(self) -> Signature:
+        return self.means
 
 
 def recognise(stretches: Sequence[Stretch], floors: Mapping[str, float] | None = None) -> tuple[Stretch, ...]:
@@ -84,6 +98,7 @@ def recognise(stretches: Sequence[Stretch], floors: Mapping[str, float] | None =
         whole = stretches[index].name is not None and stretches[index].name not in split
         _join(groups, index, stretches[index], tolerances, math.inf if whole else 1.0)
     families = _families(groups, tolerances)
+    _join_across_sizes(stretches, families, floors or {})
     return _named(stretches, families)
 
 
@@ -176,6 +191,63 @@ def _only_choice(here: Sequence[_Group], families: Sequence[list[_Group]], taken
         places = [place for place, family in enumerate(families) if family[0].name == each.name]
         if len(places) == 1 and places[0] not in taken.values():
             taken[number] = places[0]
+
+
+def _join_across_sizes(
+    stretches: Sequence[Stretch], families: list[list[_Group]], floors: Mapping[str, float]
+) -> None:
+    """Put together what goes on across a change of size, where the size alone can make the difference."""
+    pairs = [
+        (index, index + 1)
+        for index, (before, after) in enumerate(zip(stretches, stretches[1:], strict=False))
+        if before.part != after.part and after.goes_on and before.name is None and after.name is None
+    ]
+    joined = True
+    while joined:
+        joined = False
+        for pair in pairs:
+            one, other = (
+                next(each for each in families if any(index in group.members for group in each)) for index in pair
+            )
+            if one is not other and _is_explained(stretches[pair[0]], stretches[pair[1]], floors):
+                shared = [(a, b) for a in one for b in other if a.nodes == b.nodes]
+                if all(not a.parts & b.parts and _is_explained(a, b, floors) for a, b in shared):
+                    one.extend(other)
+                    families[:] = [each for each in families if each is not other]
+                    joined = True
+
+
+class _Measured(Protocol):
+    """Means at a size, and their standard errors."""
+
+    @property
+    def nodes(self) -> int: ...
+
+    @property
+    def signature(self) -> Signature: ...
+
+    @property
+    def errors(self) -> Signature: ...
+
+
+def _is_explained(before: _Measured, after: _Measured, floors: Mapping[str, float]) -> bool:
+    """Whether a change of size can make the difference between two times.
+
+    A step then takes between as long as before, and as much more or less as there are fewer or more nodes. What
+    a node does in a second changes by no more than that, either way.
+    """
+    ratio = math.log10(before.nodes / after.nodes)
+    for name in before.signature.keys() & after.signature.keys() - STATE - BY_TRAFFIC:
+        first, second = before.signature[name], after.signature[name]
+        slack = ERRORS * math.hypot(before.errors.get(name, 0.0), after.errors.get(name, 0.0))
+        slack = max(slack, SLACK * floors.get(name, LIKENESS * max(abs(first), abs(second)) / SLACK))
+        low, high = -abs(ratio), abs(ratio)
+        if name == "seconds_per_step":
+            low, high = min(0.0, ratio), max(0.0, ratio)
+        least, most = (first + low, first + high) if name in LOGARITHMS else (first * 10**low, first * 10**high)
+        if not min(least, most) - slack <= second <= max(least, most) + slack:
+            return False
+    return True
 
 
 def _named(stretches: Sequence[Stretch], families: Sequence[list[_Group]]) -> tuple[Stretch, ...]:

@@ -124,6 +124,25 @@ def test_a_request_for_the_phase_that_goes_on_at_the_new_size_is_in_time(tmp_pat
     assert verdict.request.phase_end > verdict.request.computing + 30
 
 
+def test_a_uniform_program_resized_by_its_user_has_one_phase_and_no_purpose_is_invented(tmp_path: Path) -> None:
+    """The same all the time: the share of its processors that it uses falls with the size, nothing else happens."""
+    made = MadeRun(tmp_path / "run")
+    made.launch(1)
+    for nodes in (4, 1, 4, None):
+        per_step = 0.2 + 0.8 / made.nodes
+        made._sample(100 * per_step, 0.95 / (1 + 0.25 * made.nodes), per_step)
+        made.step += 100
+        if nodes is not None:
+            made.resize(nodes, by="user ada", reason="asked for by user ada")
+    made.end()
+    found = analysed(made)
+    assert {each.label for each in found.timeline.phases} == {"whole run"}
+    assert [(each.request.phase, each.request.phase_end) for each in found.verdicts] == [(None, None)] * 3
+    assert "late" not in {each.word for each in found.verdicts} and found.verdicts[0].word == "effective"
+    assert list(found.record.phases) == ["whole run"] and len(found.record.phases["whole run"]) == 2
+    assert found.plan is None, "there is nothing to plan by phases"
+
+
 def test_a_successor_that_never_came_is_useless(tmp_path: Path) -> None:
     made = MadeRun(tmp_path / "run")
     made.launch(4)

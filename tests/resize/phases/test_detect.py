@@ -192,3 +192,43 @@ def test_memory_tells_phases_apart_within_a_start_and_not_between_two() -> None:
     found = find_phases(signals, [Held(0, 180, 4), Held(180, 240, 4)])
     assert [each.label for each in found][:3] == ["phase 1", "phase 2", "phase 1"]
     assert found[3].label in ("phase 1", "phase 2"), "after a restart it has more of it, and does the same"
+
+
+def at_sizes(*levels: dict[str, float], each: int = 60) -> Signals:
+    """Return signals of a program that does the same all the time, at a size of its own for each of the levels."""
+    rng = np.random.default_rng(19)
+    values = {
+        name: np.repeat([level[name] for level in levels], each) + 0.005 * rng.normal(size=each * len(levels))
+        for name in levels[0]
+    }
+    floors = {"cpu": 0.03, "busiest": 0.06, "write": 0.3, "seconds_per_step": 0.06}
+    return Signals(np.arange(float(each * len(levels))), values, floors)
+
+
+def level(cpu: float, seconds: float, write: float = 1.0) -> dict[str, float]:
+    return {"cpu": cpu, "busiest": 1.0, "write": write, "seconds_per_step": float(np.log10(seconds))}
+
+
+def held(*sizes: int, goes_on: bool = True, each: int = 60) -> list[Held]:
+    return [Held(each * i, each * (i + 1), nodes, goes_on) for i, nodes in enumerate(sizes)]
+
+
+def test_a_uniform_program_has_one_phase_at_whatever_sizes() -> None:
+    """Its processors and its steps are others at each size, by no more than the size explains."""
+    signals = at_sizes(level(0.95, 1.0), level(0.7, 0.4, 0.4), level(0.85, 0.65, 0.7), level(0.94, 1.02))
+    assert {each.label for each in find_phases(signals, held(1, 4, 2, 1))} == {"phase 1"}
+    signals = at_sizes(level(0.7, 0.4), level(0.85, 0.65), level(0.95, 1.0), level(0.6, 0.5))
+    assert {each.label for each in find_phases(signals, held(4, 2, 1, 3))} == {"phase 1"}
+
+
+def test_what_a_change_of_size_does_not_explain_is_another_phase() -> None:
+    slower = at_sizes(level(0.95, 0.5), level(0.6, 2.5))
+    assert [each.label for each in find_phases(slower, held(1, 2))] == ["phase 1", "phase 2"], "more nodes, slower"
+    writes = at_sizes(level(0.95, 0.5, 0.0), level(0.9, 0.4, 2.5))
+    assert [each.label for each in find_phases(writes, held(1, 2))] == ["phase 1", "phase 2"]
+
+
+def test_a_size_asked_for_another_phase_is_no_reason_to_take_the_two_for_one() -> None:
+    signals = at_sizes(level(0.95, 1.0), level(0.6, 0.5))
+    assert {each.label for each in find_phases(signals, held(1, 2))} == {"phase 1"}
+    assert [each.label for each in find_phases(signals, held(1, 2, goes_on=False))] == ["phase 1", "phase 2"]
