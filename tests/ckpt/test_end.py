@@ -30,7 +30,8 @@ def run(tmp_path: Path, kind: str, ranks: int, on_ranks: Any) -> str:
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("kind", ["plain", "packed", "fast"])
 def test_what_was_begun_is_saved(tmp_path: Path, kind: str, ranks: int, on_ranks: Any) -> None:
-    assert run(tmp_path, kind, ranks, on_ranks) == ""
+    said = run(tmp_path, kind, ranks, on_ranks)
+    assert "in the background" not in said and "Traceback" not in said and "Error" not in said
     (path,) = (tmp_path / "shared").glob("step-*.h5")
     with ckpt.open(path) as file:
         assert file.verify() == [] and file["t"][39, 2999] == file["t"][39][2999] > 0
