@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
 
+from ...resize import words
 from . import EXIT_USAGE, fail, format_time, json_option, print_json, print_table
 from .completing import complete_run
 from .policies import read_options
+
+ENDS = {
+    "finished": "has finished", "failed": "has failed", "stopped": "was stopped",
+    "lost": "is lost, its launcher gives no sign of life",
+}  # fmt: skip
+LONGEST_TURN = 20
+"""Phases that come in turn are looked for up to so many."""
 
 
 @click.command()
@@ -19,7 +28,7 @@ def advise(run: str, pairs: tuple[str, ...], as_json: bool) -> None:
     """Tell what RUN should ask for, when and why, by what earlier runs and it itself taught. Asks for nothing.
 
     For a run that is alive: what the policy phases would do now, and its plan for the phases to come. For one that
-    has finished: what the next one should do. 'dmr resize' carries it out.
+    ended: what the next one should do. 'dmr resize' carries it out.
 
     \b
     Examples:
@@ -27,14 +36,14 @@ def advise(run: str, pairs: tuple[str, ...], as_json: bool) -> None:
       dmr advise heat --policy-option aim=time --json
     """
     from ...resize.policy import PolicyError
-    from ..models.advising import advise_now, is_over
+    from ..models.advising import advise_now, how_it_ended
     from ..run.finding import find_run
-    from ..run.history import read_history
 
     options = read_options(pairs)
     run_dir = find_run(run)
-    if is_over(read_history(run_dir.events())):
-        _afterwards(run_dir.folder, as_json)
+    state = how_it_ended(run_dir)
+    if state is not None:
+        _afterwards(run_dir.folder, state, as_json)
         return
     try:
         found = advise_now(run_dir, options)
@@ -72,17 +81,35 @@ def _table(schedule: list[dict[str, Any]]) -> None:
     if not schedule:
         click.echo("what comes is not known: no earlier run of this program, or one without phases (dmr model show)")
         return
-    rows = [("PHASE", "STEPS", "BEGINS IN", "NODES", "ASK IN", "TAKES", "MEASURED AT")]
-    for each in schedule:
-        rows.append(
-            (each["phase"], f"{each['start']}-{each['end']}", format_time(each["begins_in"]), str(each["nodes"]),
-             format_time(each["ask_in"]) if each["lead"] else "-", format_time(each["lead"]) if each["lead"] else "-",
-             ", ".join(map(str, each["known"])))
-        )  # fmt: skip
-    print_table(rows, right="lrrrrrl")
+    rows = [("PHASE", "STEPS", "BEGINS IN", "NODES", "ASK IN", "TAKES", "MEASURED AT", "AND AGAIN")]
+    for place, length, times in blocks([(each["phase"], each["nodes"]) for each in schedule]):
+        for each in schedule[place : place + length]:
+            last = schedule[place + length * times - 1]["end"]
+            rows.append(
+                (each["phase"], f"{each['start']}-{each['end']}", format_time(each["begins_in"]), str(each["nodes"]),
+                 format_time(each["ask_in"]) if each["lead"] else "-",
+                 format_time(each["lead"]) if each["lead"] else "-", ", ".join(map(str, each["known"])),
+                 f"{words.count(times - 1, 'time')}, until step {last}" if times > 1 else "")
+            )  # fmt: skip
+    print_table(rows, right="lrrrrrll")
 
 
-def _afterwards(folder: Any, as_json: bool) -> None:
+def blocks(rows: Sequence[Any]) -> Iterator[tuple[int, int, int]]:
+    """Yield where rows begin that come in turn, how many they are, and how often in a row they come."""
+    place = 0
+    while place < len(rows):
+        length, times = 1, 1
+        for period in range(1, min(LONGEST_TURN, (len(rows) - place) // 2) + 1):
+            turn, found = rows[place : place + period], 1
+            while rows[place + found * period : place + (found + 1) * period] == turn:
+                found += 1
+            if found > 1 and found * period > length * times:
+                length, times = period, found
+        yield place, length, times
+        place += length * times
+
+
+def _afterwards(folder: Any, state: str, as_json: bool) -> None:
     from ..models.store import ModelStore
     from ..report.advice import advise as sentences
     from ..timeline.analysis import analyse
@@ -98,8 +125,8 @@ def _afterwards(folder: Any, as_json: bool) -> None:
                 "base": found.plan.base, "base_seconds": found.plan.base_seconds,
                 "base_node_hours": found.plan.base_node_hours,
             }  # fmt: skip
-        print_json({"run": found.timeline.run, "state": "finished", "plan": plan, "advice": texts})
+        print_json({"run": found.timeline.run, "state": state, "plan": plan, "advice": texts})
         return
-    click.echo(f"{found.timeline.run} has finished; for the next run:")
+    click.echo(f"{found.timeline.run} {ENDS.get(state, f'is {state}')}; for the next run:")
     for each in texts:
         click.echo(f"- {each['text']}")

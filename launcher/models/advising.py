@@ -16,9 +16,10 @@ from ...resize.policy import load_policy
 from ...resize.record import cluster_from_json, run_from_json
 from ...resize.situation import Situation
 from ...resize.view import ClusterView, Decision, RunView
-from ..run.history import History, read_history
+from ..run.history import FINAL, read_history
 from ..run.options import RunOptions
 from ..run.rundir import RunDir, RunDirError
+from ..run.status import LIVE, read_status
 from ..run.undecided import why_undecided
 from .foresight import Foresight
 
@@ -100,6 +101,10 @@ def _last_views(events: list[dict[str, Any]], run: RunDir) -> tuple[RunView, Clu
     raise RunDirError(why_undecided(run))
 
 
-def is_over(history: History) -> bool:
-    """Whether the run has ended for good."""
-    return history.finished
+def how_it_ended(run: RunDir) -> str | None:
+    """Return the state of a run that does no more, because it has ended or its launcher is gone; None of others."""
+    last = read_history(run.events(skip=("decided",))).last
+    if last is not None and last.why in FINAL:
+        return last.why
+    state = read_status(run).state
+    return None if state in LIVE else state

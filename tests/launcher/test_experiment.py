@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from dmr.launcher.cli.advise import blocks
 from dmr.launcher.cli.dmr import group
 from dmr.launcher.models import experiment as module
 from dmr.launcher.models.experiment import Design, Experiment, Meter, Standstill
@@ -155,6 +156,40 @@ def test_advice_for_a_run_that_has_finished(advised: RunDir) -> None:
     advised.append(1, "ended", why="finished", exit=0, step=1100, first_step=0, rates=[])
     data = json.loads(CliRunner().invoke(group, ["advise", str(advised.folder), "--json"], prog_name="dmr").output)
     assert data["state"] == "finished" and data["advice"]
+
+
+def test_advice_for_a_run_that_was_stopped(advised: RunDir) -> None:
+    """It is not told to stay: there is nobody who would."""
+    advised.append(1, "ended", why="stopped", exit=0, step=40, first_step=0, rates=[])
+    found = CliRunner().invoke(group, ["advise", str(advised.folder)], prog_name="dmr").output
+    assert found.startswith("r was stopped; for the next run:") and "now:" not in found and "ASK IN" not in found
+    data = json.loads(CliRunner().invoke(group, ["advise", str(advised.folder), "--json"], prog_name="dmr").output)
+    assert data["state"] == "stopped" and "decision" not in data
+
+
+def test_phases_that_come_in_turn_are_told_once() -> None:
+    assert list(blocks(list("abababc"))) == [(0, 2, 3), (6, 1, 1)]
+    assert list(blocks(list("cababab"))) == [(0, 1, 1), (1, 2, 3)]
+    assert list(blocks(list("aaa"))) == [(0, 1, 3)] and list(blocks([])) == []
+    assert list(blocks(list("abcd"))) == [(0, 1, 1), (1, 1, 1), (2, 1, 1), (3, 1, 1)]
+    assert list(blocks(list("aabaab" * 5))) == [(0, 3, 10)]
+
+
+def test_a_schedule_of_many_turns_is_short(advised: RunDir) -> None:
+    """Two phases of 12 and 18 steps in turn, thirty times: a row or two each, and how often they come again."""
+    order = [
+        Occurrence(name, start + first, start + last)
+        for start in range(0, 900, 30) for name, first, last in (("mesh", 0, 12), ("solve", 12, 30))
+    ]  # fmt: skip
+    serial = {"mesh": 0.2, "solve": 0.002}
+    sizes = {name: [AtSize(size, s + (1 - s) / size, 100) for size in (4, 8, 16)] for name, s in serial.items()}
+    ModelStore.default().forget([Key("app.py", "", "cluster")])
+    ModelStore.default().add(Key("app.py", "", "cluster"), record_of("b@1", time.time(), sizes, order, steps=900))
+    text = CliRunner().invoke(group, ["advise", str(advised.folder)], prog_name="dmr").output
+    rows = [line for line in text.splitlines() if line.startswith(("mesh", "solve"))]
+    assert len(rows) <= 5 and ", until step 900" in text, text
+    data = json.loads(CliRunner().invoke(group, ["advise", str(advised.folder), "--json"], prog_name="dmr").output)
+    assert len(data["schedule"]) > 50, "scripts get all"
 
 
 def test_no_advice_before_a_decision(tmp_path: Path) -> None:
