@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from . import words
 from .outlook import Survey
 from .policy import Policy, Proposal
 from .situation import Rules, Situation
@@ -86,18 +87,18 @@ def _suggested(situation: Situation) -> Proposal:
         if wanted is None or wanted >= run.nodes:
             return Proposal(run.nodes, "the application suggests to shrink, but is at its smallest size")
     if wanted not in situation.sizes:
-        return Proposal(run.nodes, f"the application suggests {wanted} nodes, which is not an allowed size here")
+        return Proposal(run.nodes, f"the application suggests {words.nodes(wanted)}, which is not an allowed size here")
     return Proposal(wanted, f"the application suggests to {run.suggestion}")
 
 
 def _bounded(situation: Situation, proposal: Proposal) -> Proposal:
     run, rules = situation.run, situation.rules
     if proposal.nodes != run.nodes and proposal.nodes not in situation.sizes:
-        return Proposal(run.nodes, f"the policy wants {proposal.nodes} nodes, which is not an allowed size here")
+        return Proposal(run.nodes, f"the policy wants {words.nodes(proposal.nodes)}, which is not an allowed size here")
     if proposal.nodes > run.nodes and rules.max_node_hours is not None:
         hours = situation.row(proposal.nodes).node_hours
         if (run.node_hours if hours is None else hours) >= rules.max_node_hours:
-            reason = f"{proposal.nodes} nodes would exceed the budget of {rules.max_node_hours:g} node-hours"
+            reason = f"{words.nodes(proposal.nodes)} would exceed the budget of {rules.max_node_hours:g} node-hours"
             return Proposal(run.nodes, reason, run.pending is not None, {**proposal.remarks, proposal.nodes: reason})
     return proposal
 
@@ -108,7 +109,7 @@ def _action(situation: Situation, proposal: Proposal) -> tuple[ActionName, int, 
         return "shrink", proposal.nodes, proposal.reason
     if proposal.nodes > run.nodes:
         if run.pending == proposal.nodes:
-            return "stay", run.nodes, f"a successor of {run.pending} nodes waits already; {proposal.reason}"
+            return "stay", run.nodes, f"a successor of {words.nodes(run.pending)} waits already; {proposal.reason}"
         return "expand", proposal.nodes, proposal.reason
     if proposal.cancel and run.pending is not None:
         return "cancel", run.nodes, proposal.reason

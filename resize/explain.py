@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
+from . import words
 from .view import Choice, Decision
 
 _UNBOUNDED = "inf"
@@ -18,7 +19,7 @@ LONG = 20
 
 def explain(decision: Decision) -> str:
     """Return a decision with its table as plain text."""
-    head = f"{decision.action} ({decision.nodes} nodes): {decision.reason}"
+    head = f"{decision.action} ({words.nodes(decision.nodes)}): {decision.reason}"
     lines = [f"policy {decision.policy}: {head}" if decision.policy else head]
     if decision.table:
         now = decision.facts.get("time")

@@ -18,6 +18,11 @@ def count(number: int, word: str, plural: str = "") -> str:
     return f"{number} {plural}"
 
 
+def nodes(number: int) -> str:
+    """Return ``1 node``, ``2 nodes``."""
+    return count(number, "node")
+
+
 def how_to_install(extra: str) -> str:
     """Return the command that brings an extra of this project, which is on no package index yet."""
     return f"pip install '.[{extra}]' in the checkout of dmr"

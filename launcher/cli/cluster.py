@@ -15,6 +15,7 @@ from typing import Any
 
 import click
 
+from ...resize import words
 from ..cluster import ClusterError, PrivateCluster
 from ..cluster.ending import sweep
 from ..cluster.private import Status
@@ -108,7 +109,7 @@ def up(
         )
         made.up(deadline)
     option = "" if name == _DEFAULT else f" --name {name}"
-    click.echo(f"cluster '{name}': {nodes} nodes idle after {time.monotonic() - begun:.1f} s")
+    click.echo(f"cluster '{name}': {words.nodes(nodes)} idle after {time.monotonic() - begun:.1f} s")
     click.echo(f'to use it: eval "$(dmr cluster env{option})"; to end it: dmr cluster down{option}')
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from ...resize import words
 from . import EXIT_USAGE, UserError, fail, json_option, print_json, print_table
 from .completing import complete_command
 
@@ -111,4 +112,4 @@ def _report(folder: Path, why: str, hours: float, as_json: bool) -> None:
     print_table(table if rows else [("no step was measured",)], right="lrrrrl")
     for phase, nodes in right.items():
         if nodes is not None:
-            click.echo(f"right size of {phase}: {nodes} nodes")
+            click.echo(f"right size of {phase}: {words.nodes(nodes)}")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from ...resize import words
 from . import EXIT_USAGE, TIME, fail, parse_time, run_command
 from .completing import complete_app, complete_command, complete_folder, complete_mpi, complete_policy, one_of
 
@@ -268,7 +269,8 @@ def _sizes(given: dict[str, Any], engine: Engine, allocation: Allocation, consol
             beyond = "can be had" in str(error) or text.rstrip().endswith(":")
             hint = " (see --local-nodes)" if engine.name == "local" and beyond else ""
             fail(f"--nodes: {error}{hint}", EXIT_USAGE)
-    console.say(f"this machine counts for {limit} nodes (see --local-nodes): larger sizes are left out")
+    assert limit is not None, "sizes can be too large for a limit alone"
+    console.say(f"this machine counts for {words.nodes(limit)} (see --local-nodes): larger sizes are left out")
     return fitting
 
 
@@ -316,9 +318,9 @@ def _check_start(options: RunOptions, held: int) -> None:
     if options.start is not None and options.start not in options.sizes:
         fail(f"--start {options.start} is not one of the sizes that --nodes allows", EXIT_USAGE)
     if options.start is not None and options.start > held:
-        fail(f"--start {options.start} is more than the {held} nodes held here", EXIT_USAGE)
+        fail(f"--start {options.start} is more than the {words.nodes(held)} held here", EXIT_USAGE)
     if options.sizes[0] > held:
-        fail(f"--nodes takes {options.sizes[0]} nodes at least, but this job has {held}", EXIT_USAGE)
+        fail(f"--nodes takes {words.nodes(options.sizes[0])} at least, but this job has {held}", EXIT_USAGE)
 
 
 def _dry_run(folder: Path, options: RunOptions, engine: Engine, allocation: Allocation) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...resize import words
 from . import fail, format_size, json_option, print_json, print_table
 from .completing import complete_learned, complete_run
 
@@ -48,7 +49,8 @@ def show(program: str | None, as_json: bool) -> None:
         if number:
             click.echo()
         where = " on " + each["machine"] if each["machine"] else ""
-        click.echo(f"{each['program']}{where}, input {each['input'] or 'none'}: {len(each['runs'])} runs")
+        runs = words.count(len(each["runs"]), "run")
+        click.echo(f"{each['program']}{where}, input {each['input'] or 'none'}: {runs}")
         rows = [("PHASE", "NODES", "S/STEP", "90 % FROM", "TO", "MEMORY", "CONFIDENCE")]
         for phase in each["phases"]:
             for size in phase["sizes"]:
@@ -59,7 +61,8 @@ def show(program: str | None, as_json: bool) -> None:
                 )  # fmt: skip
         print_table(rows, right="lrrrrrr")
         if each["order"]:
-            click.echo("comes as: " + ", ".join(f"{name} ({steps} steps)" for name, steps in each["order"]))
+            order = [f"{name} ({words.count(steps, 'step')})" for name, steps in each["order"]]
+            click.echo("comes as: " + ", ".join(order))
 
 
 @model.command()
@@ -78,7 +81,7 @@ def export(program: str | None, output: Path | None) -> None:
         output.write_text(text + "\n")
     except OSError as error:
         fail(f"can't write {output}: {error.strerror}")
-    click.echo(f"{sum(len(each.runs) for each in book.entries.values())} runs written to {output}")
+    click.echo(f"{words.count(sum(len(each.runs) for each in book.entries.values()), 'run')} written to {output}")
 
 
 @model.command("import")
@@ -92,7 +95,7 @@ def import_(files: tuple[Path, ...]) -> None:
         count = sum(ModelStore.default().merge(book) for book in books)
     except ModelError as error:
         fail(str(error))
-    click.echo(f"{count} runs taken in")
+    click.echo(f"{words.count(count, 'run')} taken in")
 
 
 @model.command()
@@ -140,7 +143,7 @@ def forget(program: str | None, everything: bool, input_class: str | None, machi
     count = ModelStore.default().forget(keys)
     if not count:
         fail("nothing is known of that")
-    click.echo(f"{count} runs forgotten")
+    click.echo(f"{words.count(count, 'run')} forgotten")
 
 
 def _read(program: str | None) -> Book:

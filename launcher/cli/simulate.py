@@ -112,7 +112,7 @@ def simulate(workload: str, as_json: bool, **given: Any) -> None:
         return
     load = first.load(nodes)
     click.echo(
-        f"{words.count(len(first.jobs), 'job')} ({first.source}), {words.count(nodes, 'node')}, "
+        f"{words.count(len(first.jobs), 'job')} ({first.source}), {words.nodes(nodes)}, "
         f"offered load {load:.2f}, {given['scheduler']}, {words.count(given['seeds'], 'seed')}"
     )
     _show_problems(first)
@@ -140,9 +140,9 @@ def _workload(name: str, given: dict[str, Any]) -> tuple[Callable[[int], Workloa
     nodes = given["nodes"] or found.nodes or 128
     found = found.fitting(nodes)
     if not found.jobs:
-        fail(f"{name} has no job that ran and fits on {words.count(nodes, 'node')}")
+        fail(f"{name} has no job that ran and fits on {words.nodes(nodes)}")
     if given["strict"] and any(each.what.startswith("asks for") for each in found.problems):
-        fail(f"{name} has jobs that are larger than {nodes} nodes; leave --strict out to pass over them")
+        fail(f"{name} has jobs that are larger than {words.nodes(nodes)}; leave --strict out to pass over them")
     found = found.scaled(load, nodes) if load else found
     return (lambda seed: found), nodes, found
 

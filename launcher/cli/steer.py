@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...resize import words
 from . import TIME, fail
 from .completing import complete_run
 
@@ -58,7 +59,7 @@ def _names(keep: str | None, most: int) -> tuple[str, ...]:
     if not names:
         fail(f"--keep {keep}: this names no node", 2)
     if len(names) > most:
-        fail(f"--keep {keep}: these are {len(names)} nodes, more than --nodes {most}", 2)
+        fail(f"--keep {keep}: these are {words.nodes(len(names))}, more than --nodes {most}", 2)
     return names
 
 
@@ -211,7 +212,7 @@ def resume(ctx: click.Context, run: str, nodes: int | None, here: bool, quiet: b
     console = Console(QUIET if quiet else VERBOSE if verbose else NORMAL)
     options = RunOptions.of_run(run_dir)
     if nodes is not None and nodes not in options.sizes:
-        fail(f"{nodes} nodes is not an allowed size of this run: {', '.join(map(str, options.sizes))}", 2)
+        fail(f"{words.nodes(nodes)} is not an allowed size of this run: {', '.join(map(str, options.sizes))}", 2)
     if here:
         options = replace(options, engine="local")
     elif "SLURM_JOB_ID" not in os.environ and run_dir.description().get("engine_used") == "slurm":

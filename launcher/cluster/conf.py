@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...resize import words
 from .errors import ClusterError
 from .ports import LOOPBACK
 
@@ -50,7 +51,7 @@ class Spec:
 
     def __post_init__(self) -> None:
         if not 1 <= self.nodes <= 4096:
-            raise ClusterError(f"a cluster of {self.nodes} nodes can't be made: take 1 to 4096")
+            raise ClusterError(f"a cluster of {words.nodes(self.nodes)} can't be made: take 1 to 4096")
         if not 1 <= self.cpus_per_node <= 1024:
             raise ClusterError(f"{self.cpus_per_node} processors a node can't be had: take 1 to 1024")
         if not self.partitions:

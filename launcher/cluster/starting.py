@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...resize.words import count
 from . import accounting, daemons, places, ports, processes
 from . import state as states
 from .conf import Site, Spec, cgroup_conf, slurm_conf
@@ -193,7 +194,7 @@ class Startup:
                 break
         found = self.node_states() if "slurmctld" in names else {}
         late = [name for name in names if name in self.spec.node_names and found.get(name) not in _HELD]
-        told = f" ({len(late)} nodes; {late[0]} is {found.get(late[0], 'unknown')})" if late else ""
+        told = f" ({count(len(late), 'node')}; {late[0]} is {found.get(late[0], 'unknown')})" if late else ""
         speaker = late[0] if late else names[-1]
         last = daemons.tail(self.folder, speaker)
         raise ClusterError(f"{what} within the deadline{told}; the last words of {speaker}:\n{last}")

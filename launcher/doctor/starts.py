@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from ...resize.words import count
 from ..engines.engine import Allocation, EngineError
 from ..engines.mpi import Flavour, find_flavour, find_library, srun_plugins
 from ..slurm.environment import step_environment
@@ -85,7 +86,7 @@ def _try(flavour: Flavour, environ: Mapping[str, str], allocation: Allocation, *
     seconds = time.monotonic() - began
     what = f"{flavour.name}{' (chosen)' if chosen else ''}"
     if total == str(RANKS):
-        return Finding("mpi", what, "ok", f"{RANKS} ranks in {seconds:.1f} s, by {flavour.program}")
+        return Finding("mpi", what, "ok", f"{count(RANKS, 'rank')} in {seconds:.1f} s, by {flavour.program}")
     found = "each rank is alone: it belongs to another MPI" if total == "1" else "no ranks came up"
     advice = f"{words}choose another one with --mpi" if chosen else ""
     return Finding("mpi", what, "fail" if chosen else "note", found, advice)

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Mapping
 
+from ...resize import words
 from ...resize.view import ClusterView
 from ..slurm.environment import without_scheduler
 from .engine import Allocation, Ending, EngineError, JobInfo, Launch, ShrinkRefused, Submission, SubmitRefused
@@ -87,7 +88,7 @@ class LocalEngine:
 
     def resize_in_place(self, allocation: Allocation, nodes: int) -> Allocation:
         if not 1 <= nodes <= len(self._all):
-            raise ShrinkRefused(f"this machine counts for {len(self._all)} nodes, not {nodes} (--local-nodes)")
+            raise ShrinkRefused(f"this machine counts for {words.nodes(len(self._all))}, not {nodes} (--local-nodes)")
         self._held = Allocation(
             job=allocation.job,
             nodes=self._all[:nodes],

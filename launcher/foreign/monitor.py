@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from ...resize import words
 from ..engines.engine import EngineError, Ranks
 from ..run.rundir import Control, RunDir
 from ..supervise.console import Console
@@ -285,8 +286,8 @@ class Monitor:
         why = wanted.problem or "no complete checkpoint in the time given (--grace)"
         record = next((each for each in self._catalogue.records() if each.bad is None), None)
         if record is not None:
-            lost = max(0, self._report.progress.step - record.step)
-            self._console.warn(f"{why}: leaving from {record.name}, some {lost} steps will be done again")
+            lost = words.count(max(0, self._report.progress.step - record.step), "step")
+            self._console.warn(f"{why}: leaving from {record.name}, some {lost} will be done again")
             self._wanted = None
             self._ask.withdraw()
             self._leave(record, control)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ...resize import words
 from .description import Foreign
 from .errors import ForeignError
 from .load import described
@@ -36,8 +37,8 @@ def refusal(app: Foreign, nodes: int, tasks_per_node: int) -> str | None:
     if app.processes.allowed is None or processes in app.processes.allowed:
         return None
     return (
-        f"{nodes} nodes are {processes} processes, but {app.name} takes {app.processes.text} "
-        f"(sizes.processes in {app.source})"
+        f"{words.count(nodes, 'node is', 'nodes are')} {words.count(processes, 'process', 'processes')}, "
+        f"but {app.name} takes {app.processes.text} (sizes.processes in {app.source})"
     )
 
 

@@ -131,7 +131,8 @@ def _changes(found: Analysis) -> list[Advice]:
         if one:
             head = f"The one request for another size was {found.verdicts[0].word}"
         saved = ["saved" if each >= 0 else "cost" for each in (seconds, hours)]
-        net = f"{saved[0]} {words.seconds(abs(seconds))} and {saved[1]} {words.hours(abs(hours))} node-hours"
+        again = "" if saved[0] == saved[1] else f"{saved[1]} "
+        net = f"{saved[0]} {words.seconds(abs(seconds))} and {again}{words.hours(abs(hours))} node-hours"
         whole = _against_one_size(found)
         tail = f" {'It' if one else 'Together they'} {net} against staying." if one or not whole else ""
         made.append(Advice("know", f"{head}.{tail}{whole}"))

@@ -22,7 +22,7 @@ def print_report(data: dict[str, Any], echo: Any) -> None:
     echo(f"{data['run']}: {what}")
     echo(
         f"{data['state']}, {words.seconds(data['seconds'])}, {words.hours(data['node_hours'])} node-hours, "
-        f"{data['steps'] if data['steps'] is not None else 'unknown'} steps, "
+        f"{'unknown steps' if data['steps'] is None else words.count(data['steps'], 'step')}, "
         f"{words.count(data['generations'], 'generation')}"
     )
     _strips(data, echo, BLOCKS if unicode else PLAIN)
@@ -110,7 +110,7 @@ def _strips(data: dict[str, Any], echo: Any, blocks: str) -> None:
     width = data["seconds"] / WIDTH
     for name in ("requested", "held"):
         cells = [_at(data[name], (place + 0.5) * width) for place in range(WIDTH)]
-        echo(f"{name:>9}  {''.join(_block(cell / most, blocks) for cell in cells)}  up to {max(cells)} nodes")
+        echo(f"{name:>9}  {''.join(_block(cell / most, blocks) for cell in cells)}  up to {words.nodes(max(cells))}")
     used = (data.get("columns") or {}).get("used")
     if used is not None:
         values = used["mean"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from ...resize.words import count as count
+from ...resize.words import nodes as nodes
 from ..cli import format_size, format_time
 
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from ...resize import words
 from ...resize.view import ClusterView
 from ..engines.engine import Allocation, Ending, EngineError, JobInfo, Launch, ShrinkRefused, Submission, Unanswered
 from ..engines.mpi import Flavour, find_flavour
@@ -216,7 +217,7 @@ class SlurmEngine:
         if nodes == len(allocation.nodes):
             return allocation
         if nodes > len(allocation.nodes):
-            raise ShrinkRefused(f"Slurm lets no running job grow ({len(allocation.nodes)} to {nodes} nodes)")
+            raise ShrinkRefused(f"Slurm lets no running job grow ({len(allocation.nodes)} to {words.nodes(nodes)})")
         if nodes < 1:
             raise ShrinkRefused("a job keeps at least one node")
         return self.keep(allocation, allocation.nodes[:nodes])
@@ -241,9 +242,10 @@ class SlurmEngine:
             raise Unanswered(f"squeue doesn't tell what job {self._job} holds after the shrink")
         self._held = replace(allocation, nodes=batch_host_first(row.held, row.batch_host), end=row.end)
         if set(self._held.nodes) != set(nodes):
+            holds = f"job {self._job} still holds {words.nodes(len(row.held))}"
             if not answered:
-                raise Unanswered(f"scontrol gave no answer, and job {self._job} still holds {len(row.held)} nodes")
-            self._refusal = refused or f"job {self._job} still holds {len(row.held)} nodes after scontrol update"
+                raise Unanswered(f"scontrol gave no answer, and {holds}")
+            self._refusal = refused or f"{holds} after scontrol update"
             raise ShrinkRefused(self._refusal)
         self._shrunk = True
         return self._held

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from ...resize import words
 from ...resize.view import ClusterView
 from ..engines.engine import Allocation, EngineError, ShrinkRefused
 from .engine import SlurmEngine
@@ -44,7 +45,7 @@ class HeldEngine(SlurmEngine):
     def resize_in_place(self, allocation: Allocation, nodes: int) -> Allocation:
         """Return so many of the job's nodes."""
         if not 1 <= nodes <= len(self._whole):
-            raise ShrinkRefused(f"the job has {len(self._whole)} nodes, not {nodes}")
+            raise ShrinkRefused(f"the job has {words.nodes(len(self._whole))}, not {nodes}")
         self._used = nodes
         return dataclasses.replace(allocation, nodes=self._whole[:nodes])
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ...resize import words
 from ..engines.engine import Ending, EngineError
 from ..run.history import CRASHED
 from . import exits
@@ -246,11 +247,11 @@ class Aftermath:
     def _give_up(self) -> str | None:
         crashes, fast = self.account.history.crashes, self._fast_failures()
         if fast >= FAST_FAILURES:
-            return f"{fast} generations in a row failed within {FAST:.0f} s without a step"
+            return f"{words.count(fast, 'generation')} in a row failed within {FAST:.0f} s without a step"
         if crashes > self.options.max_restarts:
             return f"it has failed {crashes} times (--max-restarts {self.options.max_restarts})"
         if self.account.number >= self.options.max_generations:
-            return f"it has had {self.account.number} generations (--max-generations)"
+            return f"it has had {words.count(self.account.number, 'generation')} (--max-generations)"
         return None
 
     def _fast_failures(self) -> int:

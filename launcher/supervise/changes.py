@@ -11,6 +11,7 @@ import signal
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ...resize import words
 from ..engines.engine import Ending
 from ..engines.scheduler import Watcher
 from ..foreign.sizes import why_not
@@ -149,7 +150,7 @@ class Changes:
             return
         nodes = int(successor.started.get("nodes", successor.nodes[1]))
         why = "expand" if nodes > app.nodes else "shrink" if nodes < app.nodes else "moved"
-        plan = Plan("handover", nodes, "successor", f"job {successor.job} has started with {nodes} nodes", why)
+        plan = Plan("handover", nodes, "successor", f"job {successor.job} has started with {words.nodes(nodes)}", why)
         self.leave(app, plan, patient=True)
 
     # -- the policy
@@ -194,7 +195,8 @@ class Changes:
                 decision = decide(run, view, self.policy)
         except Exception as error:  # a user's own policy may raise anything; the run goes on
             self.account.record("failed", what=f"policy {self.options.policy}: {error!r}")
-            self.console.warn(f"the policy {self.options.policy} failed, staying at {app.nodes} nodes: {error!r}")
+            stay = words.nodes(app.nodes)
+            self.console.warn(f"the policy {self.options.policy} failed, staying at {stay}: {error!r}")
             self._not_before = self.account.clock() + self.options.query_interval
             return None
         self._again = math.inf if decision.again is None else self.account.clock() + max(0.5, decision.again)
@@ -206,7 +208,7 @@ class Changes:
             "decided", step=run.step, decision=decision_to_json(decision), run=run_to_json(run),
             cluster=cluster_to_json(view),
         )  # fmt: skip
-        self.console.detail(f"{decision.action} ({decision.nodes} nodes): {decision.reason}")
+        self.console.detail(f"{decision.action} ({words.nodes(decision.nodes)}): {decision.reason}")
         return decision
 
     def _act(self, app: Application, decision: Decision) -> None:
@@ -259,7 +261,7 @@ class Changes:
         if nodes not in self.options.sizes:
             sizes = ", ".join(map(str, self.options.sizes[:20])) + (", …" if len(self.options.sizes) > 20 else "")
             why = why_not(self.options.app, nodes, self.place.allocation.tasks_per_node)
-            text = f"{nodes} nodes is not an allowed size of this run: {sizes}"
+            text = f"{words.nodes(nodes)} is not an allowed size of this run: {sizes}"
             self.requests.answer(request, "refused", text if why is None else f"{text}; {why}")
             return
         if app.progress is None and all(each.first_step is None for each in self.account.history.generations):
@@ -273,17 +275,17 @@ class Changes:
             return
         self.answer("refused", "another request came after it")
         if nodes == app.nodes and self.plan is None:
-            self.successors.cancel(f"{by} wants to stay at {nodes} nodes")
-            self.requests.answer(request, "done", f"runs on {nodes} nodes")
+            self.successors.cancel(f"{by} wants to stay at {words.nodes(nodes)}")
+            self.requests.answer(request, "done", f"runs on {words.nodes(nodes)}")
             return
         self._wish, self._wish_by = request, by
-        self.requests.answer(request, "accepted", f"going to {nodes} nodes")
+        self.requests.answer(request, "accepted", f"going to {words.nodes(nodes)}")
 
     def _serve_wish(self, app: Application) -> None:
         wish = self._wish
         assert wish is not None and wish.nodes is not None
         if wish.nodes == app.nodes:
-            self.answer("done", f"runs on {wish.nodes} nodes")
+            self.answer("done", f"runs on {words.nodes(wish.nodes)}")
             return
         current = self.successors.current
         if current is not None and current.nodes == (wish.nodes, wish.nodes):

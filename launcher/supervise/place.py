@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
+from ...resize import words
 from ..engines.engine import Allocation, Engine, EngineError, Launch, Ranks, ShrinkRefused
 from ..foreign.start import start_foreign
 from ..run.options import RunOptions
@@ -88,7 +89,8 @@ class Place:
         held = len(self.allocation.nodes)
         fitting = [size for size in self.options.sizes if size <= min(held, most)]
         if not fitting:
-            raise EngineError(f"the run takes {self.options.sizes[0]} nodes at least, but only {held} can be had here")
+            least = words.nodes(self.options.sizes[0])
+            raise EngineError(f"the run takes {least} at least, but only {held} can be had here")
         return fitting[-1]
 
     def usable(self, nodes: int) -> int:
@@ -109,7 +111,8 @@ class Place:
         if unknown := [each for each in keep if each not in held]:
             return f"{', '.join(unknown)} can't be kept: the job holds {', '.join(held)}"
         if len(wanted := dict.fromkeys((held[0], *keep))) > nodes:
-            return f"{', '.join(wanted)} are more than {nodes} nodes ({held[0]} stays, since dmr-launch runs there)"
+            why = f"{held[0]} stays, since dmr-launch runs there"
+            return f"{', '.join(wanted)} are more than {words.nodes(nodes)} ({why})"
         return ""
 
     def prefer(self, keep: Sequence[str]) -> None:
@@ -126,11 +129,11 @@ class Place:
             self.allocation = self.engine.resize_in_place(self.allocation, nodes)
         except ShrinkRefused as error:
             self._refused = True
-            self.account.record("failed", what=f"{before} to {nodes} nodes in place was refused: {error}")
-            self.console.warn(f"can't go from {before} to {nodes} nodes in place: {error}")
+            self.account.record("failed", what=f"{before} to {words.nodes(nodes)} in place was refused: {error}")
+            self.console.warn(f"can't go from {before} to {words.nodes(nodes)} in place: {error}")
         except EngineError as error:
-            self.account.record("failed", what=f"{before} to {nodes} nodes in place failed: {error}")
-            self.console.warn(f"could not go from {before} to {nodes} nodes in place: {error}")
+            self.account.record("failed", what=f"{before} to {words.nodes(nodes)} in place failed: {error}")
+            self.console.warn(f"could not go from {before} to {words.nodes(nodes)} in place: {error}")
         else:
             after = len(self.allocation.nodes)
             self.account.record("shrunk" if after < before else "grown", before=before, after=after)
@@ -153,7 +156,7 @@ class Place:
         account.record(
             "launched", token=account.token, job=used.job, nodes=nodes, hosts=list(used.nodes), ranks=ranks, cause=cause
         )
-        self.console.say(f"generation {account.number}: {nodes} nodes, {ranks} ranks ({cause})")
+        self.console.say(f"generation {account.number}: {words.nodes(nodes)}, {words.count(ranks, 'rank')} ({cause})")
         generation = Generation(account.run.folder, account.number, account.token, nodes)
         launch = Launch(
             self.options.command,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 
+from ...resize import words
 from . import exits
 from .account import Fenced
 from .changes import Changes
@@ -54,7 +55,7 @@ class Release:
         waits_for_us = successor.after is not None or successor.started is None
         if not waits_for_us and not self._taken(successor.token):
             return None
-        self.changes.answer("done", f"job {successor.job} goes on with {successor.nodes[1]} nodes")
+        self.changes.answer("done", f"job {successor.job} goes on with {words.nodes(successor.nodes[1])}")
         when = ", when it starts" if waits_for_us else ""
         where = f"; its output goes to {path}" if (path := self._output(successor.job)) else ""
         self.console.say(f"handed over to job {successor.job or successor.name}{when}{where}")

@@ -11,6 +11,7 @@ import signal
 import time
 from collections.abc import Callable
 
+from ...resize import words
 from ..engines.engine import Allocation, Engine
 from ..engines.scheduler import Watcher
 from ..run.options import RunOptions
@@ -191,8 +192,8 @@ class Supervisor:
                 self.console.say(f"continues at step {loaded.step} from {loaded.name}{more}")
             elif before > 0:
                 self.console.warn(
-                    f"starts from the beginning: there was no checkpoint, and the {before} steps so far are lost "
-                    "(--checkpoint-every TIME makes checkpoints)"
+                    f"starts from the beginning: there was no checkpoint, and {words.count(before, 'step')} "
+                    f"{'is' if before == 1 else 'are'} lost (--checkpoint-every TIME makes checkpoints)"
                 )
             self.account.reread()
             reached("computing", self.account.number)

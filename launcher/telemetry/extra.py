@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from ...resize import words
 from .layout import TelemetryError
 from .read import Array
 
@@ -76,7 +77,8 @@ def read_extra(path: Path) -> Extra:
         raise TelemetryError(f"{path} has no column of times; call one of them {', '.join(TIME_NAMES[:3])} or date")
     usable = [(time, row) for row in rows if (time := parse_moment(row.get(clock))) is not None]
     if not usable:
-        raise TelemetryError(f"{path}: none of its {len(rows)} lines has a time in {clock!r} that can be read")
+        lines = words.count(len(rows), "line")
+        raise TelemetryError(f"{path}: none of its {lines} has a time in {clock!r} that can be read")
     usable.sort(key=lambda each: each[0])
     times = np.array([time for time, _ in usable])
     keep = np.concatenate([np.diff(times) > 0, [True]])

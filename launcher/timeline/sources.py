@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ...resize.words import count
 from ..run.history import History, read_history
 from ..run.options import RunOptions
 from ..run.rundir import LauncherState, Progress, RunDir
@@ -103,7 +104,7 @@ def read_sources(
                 extras.append(read_extra(path))
             except TelemetryError as error:
                 notes.append(str(error))
-    notes.extend(f"{each.left_out} lines of {each.name} could not be used" for each in extras if each.left_out)
+    notes.extend(f"{count(each.left_out, 'line')} of {each.name} could not be used" for each in extras if each.left_out)
     jobs = tuple(dict.fromkeys(str(each["job"]) for each in events if each.get("job")))
     records = read_accounting(folder / "telemetry" / KEPT, jobs, notes, sacct=sacct, jobcomp=jobcomp, ask=ask)
     history = read_history(events)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from .. import words
 from ..speed import Speed
 from ..view import Rate
 
@@ -51,7 +52,7 @@ def next_trial(
     for each in own:
         counted[each.nodes] = counted.get(each.nodes, 0) + each.steps
     if counted.get(now, 0) < steps and now in sizes:
-        return Trial("measure", now, f"{counted.get(now, 0)} of {steps} steps at {now} nodes")
+        return Trial("measure", now, f"{counted.get(now, 0)} of {words.count(steps, 'step')} at {words.nodes(now)}")
     widths = half_widths(own, phase, sizes)
     open_ = {
         size: width

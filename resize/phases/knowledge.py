@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from .. import words
 from ..samples import clean
 from ..speed import Estimate, Speed
 from ..view import Ahead, CostSample, Rate
@@ -180,7 +181,7 @@ class Entry:
         if nodes not in seen:
             sizes = ", ".join(map(str, seen))
             where = "between" if seen[0] < nodes < seen[-1] else "outside"
-            caveats.append(f"{nodes} nodes is {where} the sizes seen ({sizes})")
+            caveats.append(f"{words.nodes(nodes)} is {where} the sizes seen ({sizes})")
         if input is not None and input != self.key.input:
             caveats.append(f"seen with input {self.key.input or 'not told'!r}, wanted for {input!r}")
         newest = max(each.time for each in self.runs if phase in each.phases)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from .. import words
 from ..speed import Estimate
 
 Word = Literal["effective", "late", "useless", "harmful", "open"]
@@ -128,7 +129,8 @@ def judge(request: Request, speeds: SpeedOf) -> Verdict:
     lost = _between(request.stopped, request.computing) or 0.0
     stayed = [(each, speeds.at(each.phase, request.before)) for each in request.work if each.steps > 0]
     if any(estimate is None for _, estimate in stayed):
-        return Verdict(request, "open", f"the speed on {request.before} nodes was not measured", *parts, lost=lost)
+        reason = f"the speed on {words.nodes(request.before)} was not measured"
+        return Verdict(request, "open", reason, *parts, lost=lost)
     known = [(each, estimate) for each, estimate in stayed if estimate is not None]
     would = sum(each.steps * estimate.value for each, estimate in known)
     spread = math.sqrt(sum((each.steps * (estimate.high - estimate.low) / 2) ** 2 for each, estimate in known))
@@ -152,7 +154,7 @@ def _word(request: Request, net: float, error: float, hours: float, hours_error:
     if value > doubt:
         return "effective", f"it saved {text}"
     if value < -doubt:
-        return "harmful", f"it cost {text} more than staying at {request.before} nodes"
+        return "harmful", f"it cost {text} more than staying at {words.nodes(request.before)}"
     return "useless", f"{text} {'saved' if value >= 0 else 'lost'} is within the error of {doubt:.2g} {unit}"
 
 
@@ -163,7 +165,7 @@ def _without_steps(request: Request, parts: Sequence[float | None]) -> Verdict:
         lost = max(0.0, request.until - request.stopped)
     missed = request.phase_end is not None and request.until is not None and request.until >= request.phase_end
     word: Word = "late" if missed and request.targeted else "harmful" if lost else "useless"
-    reason = f"no step was done at {request.after} nodes"
+    reason = f"no step was done at {words.nodes(request.after)}"
     if lost:
         reason += f", and {lost:.0f} s went without computing"
     return Verdict(

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from .. import words
 from ..policy import PolicyError, Proposal
 from ..situation import Rules, Situation
 from .simple import parse_duration
@@ -25,7 +26,7 @@ def available(situation: Situation, size: int, *, patient: bool) -> str:
         return ""
     need, done = situation.beside(size), math.inf if row.finish is None else row.finish
     free = situation.outlook.unwanted(done)
-    return "" if need <= free else f"needs {need} idle nodes that nobody waits for, there are {free}"
+    return "" if need <= free else f"needs {words.count(need, 'idle node')} that nobody waits for, there are {free}"
 
 
 def keep(situation: Situation, reason: str, remarks: dict[int, str] | None = None, *, cancel: bool = True) -> Proposal:
@@ -202,7 +203,7 @@ def _cheapest(
     least = worth(best[1])
     if here - best[0] <= least and run.time + left.value <= latest:
         return keep(
-            situation, f"{best[1]} nodes would save less than {least:.2g} {unit}", remarks,
+            situation, f"{words.nodes(best[1])} would save less than {least:.2g} {unit}", remarks,
             cancel=best[1] != run.pending,
         )  # fmt: skip
     return Proposal(best[1], f"{best[0]:.3g} instead of {here:.3g} {unit}", remarks=remarks)
@@ -287,7 +288,7 @@ class Window:
         halved = max(0, math.ceil(-math.log2(share)) - 1)
         target = situation.sizes[-1] >> halved
         wanted = max((size for size in situation.sizes if size <= target), default=situation.sizes[0])
-        reason = f"{share:.0%} left: asks for at most {target} nodes"
+        reason = f"{share:.0%} left: asks for at most {words.nodes(target)}"
         if wanted <= run.nodes:
             return keep(situation, f"{reason}, and has as many")
         remarks: dict[int, str] = {}

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from statistics import median
 
+from .. import words
 from ..cost import cost
 from ..phases.knowledge import LATE_SHARE, LATE_STEPS
 from ..phases.online import SURE
@@ -107,7 +108,7 @@ class Phases:
             return self._queue(situation, "the phases to come are not known")
         here = ahead[0].phase
         if run.nodes not in known.sizes(here) and len(known.sizes(here)) < 2:
-            return self._stay(run, run.nodes, f"measuring {here} on {run.nodes} nodes", {}, LOOK)
+            return self._stay(run, run.nodes, f"measuring {here} on {words.nodes(run.nodes)}", {}, LOOK)
         found = self._plan(situation, known, ahead)
         if found is None:
             return self._queue(situation, "the speeds of the phases to come are not known")
@@ -197,7 +198,8 @@ class Phases:
         following = found.sizes[ahead[1].phase] if len(ahead) > 1 else None
         if wanted != run.nodes and self._pays(situation, known, here, wanted, following):
             facts["for_phase"] = here.phase
-            return Proposal(wanted, f"{here.phase} does best on {wanted} nodes; the plan is {sizes}", facts=facts)
+            best = words.nodes(wanted)
+            return Proposal(wanted, f"{here.phase} does best on {best}; the plan is {sizes}", facts=facts)
         if coming is not None:
             nodes = found.sizes[coming.phase]
             until = self._until(known, ahead, coming, run)
@@ -206,7 +208,7 @@ class Phases:
             if nodes > run.nodes and not run.in_place and until <= lead:
                 facts["for_phase"] = coming.phase
                 when = f"{coming.phase} begins in {until:.0f} s at step {coming.start}"
-                return Proposal(nodes, f"{when}, and to have {nodes} nodes takes {lead:.0f} s", facts=facts)
+                return Proposal(nodes, f"{when}, and to have {words.nodes(nodes)} takes {lead:.0f} s", facts=facts)
             again = until - lead if nodes > run.nodes and not run.in_place else until
             return self._stay(run, nodes, f"as planned: {sizes}", facts, max(LOOK, again))
         return self._stay(run, run.nodes, f"as planned: {sizes}", facts, None)
@@ -264,7 +266,7 @@ class Phases:
 
     def _explore(self, situation: Situation, known: Known, phase: str) -> Proposal:
         run = situation.run
-        why = f"{phase} was measured on {run.nodes} nodes alone"
+        why = f"{phase} was measured on {words.nodes(run.nodes)} alone"
         if not self._long_enough(situation, known, phase):
             return self._stay(run, run.nodes, f"{why}, and is too short for a trial", {}, None)
         smaller = [size for size in situation.sizes if size <= run.nodes / 2]

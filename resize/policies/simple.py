@@ -6,6 +6,7 @@ import math
 import re
 from dataclasses import dataclass
 
+from .. import words
 from ..policy import PolicyError, Proposal
 from ..situation import Rules, Situation
 
@@ -63,8 +64,9 @@ class Schedule:
             return Proposal(run.nodes, "before the first time of the timetable")
         when, nodes = due[-1]
         if nodes not in situation.sizes:
-            return Proposal(run.nodes, f"the timetable says {nodes} nodes, which is not an allowed size here")
-        return Proposal(nodes, f"the timetable says {nodes} nodes from {when:.0f} s on", cancel=nodes <= run.nodes)
+            return Proposal(run.nodes, f"the timetable says {words.nodes(nodes)}, which is not an allowed size here")
+        reason = f"the timetable says {words.nodes(nodes)} from {when:.0f} s on"
+        return Proposal(nodes, reason, cancel=nodes <= run.nodes)
 
 
 def parse_timetable(text: str) -> tuple[tuple[float, int], ...]:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from .. import words
 from ..outlook import Survey
 from ..policy import Glance
 from ..view import ClusterView
@@ -78,7 +79,7 @@ class Simulation:
     ) -> None:
         too_large = next((job for job in workload.jobs if (job.sizes[0] if job.malleable else job.nodes) > nodes), None)
         if too_large is not None:
-            raise ValueError(f"job {too_large.id} asks for {too_large.nodes} nodes, the machine has {nodes}")
+            raise ValueError(f"job {too_large.id} asks for {words.nodes(too_large.nodes)}, the machine has {nodes}")
         self.now = -math.inf
         self.machine = Machine(nodes)
         self.queue = WaitingQueue()

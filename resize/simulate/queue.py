@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import words
 from ..view import JobView
 
 
@@ -164,7 +165,7 @@ class Machine:
             When they are not free.
         """
         if not 0 < allocation.nodes <= self.free:
-            raise ValueError(f"job {allocation.job} can't have {allocation.nodes} nodes, {self.free} are free")
+            raise ValueError(f"job {allocation.job} can't have {words.nodes(allocation.nodes)}, {self.free} are free")
         self.free -= allocation.nodes
         self.held[allocation.job] = allocation
         insort(self._ends, (allocation.end, allocation.order, allocation))
@@ -173,7 +174,7 @@ class Machine:
         """Free some of an allocation's nodes, or all."""
         given = allocation.nodes if nodes is None else nodes
         if not 0 < given <= allocation.nodes:
-            raise ValueError(f"job {allocation.job} holds {allocation.nodes} nodes, it can't give {given} back")
+            raise ValueError(f"job {allocation.job} holds {words.nodes(allocation.nodes)}, it can't give {given} back")
         self.free += given
         allocation.view = None
         if given < allocation.nodes:
@@ -186,7 +187,7 @@ class Machine:
     def add(self, allocation: Allocation, nodes: int) -> None:
         """Let an allocation hold more nodes, as only a central scheduler can."""
         if not 0 < nodes <= self.free:
-            raise ValueError(f"job {allocation.job} can't have {nodes} more nodes, {self.free} are free")
+            raise ValueError(f"job {allocation.job} can't have {words.count(nodes, 'more node')}, {self.free} are free")
         self.free -= nodes
         allocation.nodes += nodes
         allocation.view = None

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
+from ..words import count
 from .workload import Job, Problem, Workload
 
 FIELDS = (
@@ -169,7 +170,7 @@ def to_workload(trace: Trace, processors_per_node: int = 1, source: str = "", no
         elif each.status in (2, 3, 4) and each.job in whole:
             why = "part of a job that is there as a whole"
         elif machine and size > machine:
-            why = f"asks for {size} nodes of {machine}"
+            why = f"asks for {count(size, 'node')} of {machine}"
         if why:
             problems.append(Problem(line, f"job {each.job}", why, True))
             continue

@@ -7,6 +7,8 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from .. import words
+
 EFFICIENCIES = (0.95, 0.8, 0.5)
 """Parallel efficiency at the least, the preferred and the largest size of a malleable job."""
 
@@ -71,7 +73,9 @@ class Workload:
         if not too_large:
             return self
         gone = {job.id for job in too_large}
-        found = [Problem(0, f"job {job.id}", f"asks for {job.nodes} nodes of {nodes}", True) for job in too_large]
+        found = [
+            Problem(0, f"job {job.id}", f"asks for {words.nodes(job.nodes)} of {nodes}", True) for job in too_large
+        ]
         return replace(
             self, jobs=tuple(job for job in self.jobs if job.id not in gone), problems=(*self.problems, *found)
         )

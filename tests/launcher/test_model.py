@@ -89,7 +89,7 @@ def test_show(store: ModelStore) -> None:
     assert "nothing is known yet" in dmr("show").output
     store.add(KEY, record("a"))
     text = dmr("show", "app.py").output
-    assert "app.py on cluster, input --size 9: 1 runs" in text and "comes as: solve (100 steps)" in text
+    assert "app.py on cluster, input --size 9: 1 run" in text and "comes as: solve (100 steps)" in text
     (found,) = json.loads(dmr("show", "--json").output)
     assert [size["nodes"] for size in found["phases"][0]["sizes"]] == [4, 8]
     assert json.loads(dmr("show", "other.py", "--json").output) == []
@@ -99,7 +99,7 @@ def test_export_and_import(store: ModelStore, tmp_path: Path, monkeypatch: pytes
     assert dmr("export").exit_code == 1
     store.add(KEY, record("a"))
     file = tmp_path / "out.json"
-    assert "1 runs" in dmr("export", "-o", str(file)).output
+    assert "1 run " in dmr("export", "-o", str(file)).output
     assert json.loads(dmr("export", "app.py").output) == json.loads(file.read_text())
     monkeypatch.setenv("DMR_MODEL_DIR", str(tmp_path / "elsewhere"))
     for _ in range(2):
@@ -115,7 +115,7 @@ def test_forget(store: ModelStore) -> None:
     store.add(KEY, record("a"))
     store.add(other, record("b"))
     assert dmr("forget").exit_code == 2
-    assert "1 runs" in dmr("forget", "app.py", "--input", "--size 9").output
+    assert "1 run " in dmr("forget", "app.py", "--input", "--size 9").output
     assert set(store.read()[0].entries) == {other}
     assert dmr("forget", "unheard").exit_code == 1
     assert dmr("forget", "--all").exit_code == 0

@@ -162,7 +162,7 @@ def test_a_deadline_is_kept_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.skip(reason)
     one = PrivateCluster(1)
     monkeypatch.setattr(PrivateCluster, "node_states", lambda self: {"n1": "down"})
-    with pytest.raises(ClusterError, match=r"not all nodes came up within the deadline \(1 nodes; n1 is down\)"):
+    with pytest.raises(ClusterError, match=r"not all nodes came up within the deadline \(1 node; n1 is down\)"):
         one.up(deadline=1)
     assert not one.folder.exists()
 
