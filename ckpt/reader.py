@@ -17,18 +17,16 @@ from .comm.group import Group
 from .comm.trouble import Trouble
 from .errors import Damaged, Mismatch
 from .layouts.box import Box
-from .layouts.parts import Part, cut, get
 from .state import rng, values
 from .state.items import ArraySpec
 from .state.specs import specs_of
-from .storage.chunks import chunk_of, rows_of, unpack
+from .storage.boxes import BoxReader
+from .storage.chunks import rows_of
+from .storage.compressed import CompressedArray
 from .storage.h5file import check_structure, read_content
-from .storage.manifest import ArrayEntry, Manifest, digest
+from .storage.manifest import ArrayEntry, Manifest
 from .storage.opening import open_locked
-from .storage.packed import Packed
 from .tools.ahead import ahead
-from .transfer.held import carrier
-from .transfer.plan import window
 
 
 @dataclass(frozen=True)
@@ -39,11 +37,14 @@ class Problem:
     text: str
 
 
-class CheckpointFile(Mapping[str, npt.NDArray[Any]]):
+Looked = npt.NDArray[Any] | CompressedArray
+
+
+class CheckpointFile(Mapping[str, Looked]):
     """An open checkpoint; maps the name of each array to the whole array, read only and not yet in memory.
 
     What is looked at comes from the file at that moment, unverified; `read` and `verify` check the digests. Of a
-    compressed array, which is a `Packed`, each piece that is looked at is decompressed and verified.
+    compressed array, which is a `CompressedArray`, each piece that is looked at is decompressed and verified.
 
     Parameters
     ----------
@@ -63,22 +64,19 @@ class CheckpointFile(Mapping[str, npt.NDArray[Any]]):
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self._last: tuple[str, int, npt.NDArray[np.uint8]] | None = None
-        # Locked as long as it, or a map of the file, which holds a duplicate, is open.
+        # Locked as long as it, or an array that was looked at, which holds a duplicate, is open.
         file = open_locked(self.path)
-        self._file: int | None = file
         try:
             self._content = read_content(self.path, file)
         except BaseException:
-            self.close()
+            os.close(file)
             raise
+        self._reader = BoxReader(self.path, self._content, file)
         self._entries = {each.name: each for each in self.manifest.arrays}
 
     def close(self) -> None:
         """Close the file; arrays that were looked at stay valid."""
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
+        self._reader.close()
 
     def __enter__(self) -> CheckpointFile:
         return self
@@ -127,17 +125,15 @@ class CheckpointFile(Mapping[str, npt.NDArray[Any]]):
     def __len__(self) -> int:
         return len(self._entries)
 
-    def __getitem__(self, name: str) -> npt.NDArray[Any]:
+    def __getitem__(self, name: str) -> Looked:
         entry = self._entry(name)
         if not entry.bytes:
             return np.empty(entry.shape, entry.dtype)
-        if self._file is None:
-            raise ValueError(f"{self.path} is closed")
         if entry.filter is not None:
-            return Packed(entry.shape, entry.dtype, lambda box: self._read(entry, box))  # type: ignore[return-value]
+            return CompressedArray(entry, self._reader.duplicate())
         begin = entry.offset // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
         end = entry.offset + entry.bytes
-        memory = mmap.mmap(self._file, end - begin, mmap.MAP_SHARED, mmap.PROT_READ, offset=begin)
+        memory = mmap.mmap(self._reader.file, end - begin, mmap.MAP_SHARED, mmap.PROT_READ, offset=begin)
         raw = np.frombuffer(memory, np.uint8, entry.bytes, entry.offset - begin)
         return raw.view(entry.dtype).reshape(entry.shape)
 
@@ -166,15 +162,7 @@ class CheckpointFile(Mapping[str, npt.NDArray[Any]]):
         Damaged
             When a piece of them is not what was written.
         """
-        entry = self._entry(name)
-        found = np.empty(hi - lo, entry.dtype)
-        raw = found.view(carrier(entry.dtype.itemsize)) if entry.dtype.itemsize else found
-        for piece in entry.cut.within(lo, hi):
-            begin = entry.cut.span(piece)[0]
-            part = self._piece(entry, piece).view(raw.dtype)
-            first, last = max(lo, begin), min(hi, begin + len(part))
-            raw[first - lo : last - lo] = part[first - begin : last - begin]
-        return found
+        return self._reader.elements(self._entry(name), lo, hi)
 
     def read(self, name: str, box: Box | None = None) -> npt.NDArray[Any]:
         """Return an array, or a box of it, in memory and verified.
@@ -196,7 +184,7 @@ class CheckpointFile(Mapping[str, npt.NDArray[Any]]):
         entry = self._entry(name)
         whole = Box((0,) * len(entry.shape), entry.shape)
         if box is None:
-            return self._read(entry, whole)
+            return self._reader.box(entry, whole)
         if not isinstance(box, Box):
             raise TypeError(
                 f"{box!r} is no box: write Box((0, 0), (2, 2)), with Box from dmr.ckpt, for the first two rows and "
@@ -207,27 +195,7 @@ class CheckpointFile(Mapping[str, npt.NDArray[Any]]):
         )
         if not inside:
             raise Mismatch(f"{box} does not lie in the array {name!r} of shape {entry.shape}")
-        return self._read(entry, box)
-
-    def _read(self, entry: ArrayEntry, box: Box) -> npt.NDArray[Any]:
-        found = np.empty(box.shape, entry.dtype)
-        if not found.nbytes:
-            return found
-        raw = found.view(carrier(entry.dtype.itemsize))
-        first, last = Part.of(box).flat_range(entry.shape)
-        for piece in entry.cut.within(first, last):
-            lo, hi = entry.cut.span(piece)
-            elements: npt.NDArray[Any] | None = None
-            at = 0
-            for part in window(entry.shape, lo, hi):
-                overlap = cut(Part.of(box), part)
-                if overlap is not None:
-                    if elements is None:
-                        elements = self._piece(entry, piece).view(raw.dtype)
-                    target: tuple[Any, ...] = (*overlap.local, ...)
-                    get(elements[at : at + part.size].reshape(part.shape), overlap.inside, raw[target])
-                at += part.size
-        return found
+        return self._reader.box(entry, box)
 
     def verify(
         self,
@@ -253,12 +221,12 @@ class CheckpointFile(Mapping[str, npt.NDArray[Any]]):
             When it can't be told, since a package is missing or the file system says no; the same on every rank.
         """
         group = Group() if group is None else group
-        self._last = None
+        self._reader.forget()
         mine: list[tuple[str | None, str]] = []
         trouble = Trouble()
         with trouble:
             if group.rank == 0:
-                structure = check_structure(self.path, self._content, self._opened())
+                structure = check_structure(self.path, self._content, self._reader.file)
                 mine = [(None, f"{self.path}: {text}") for text in structure]
             for entry in self.manifest.arrays:
                 work = [(entry, piece) for piece in group.share(entry.pieces)]
@@ -273,65 +241,16 @@ class CheckpointFile(Mapping[str, npt.NDArray[Any]]):
 
     def _check(self, which: tuple[ArrayEntry, int]) -> tuple[str | None, int]:
         try:
-            return None, len(self._piece(*which))
+            return None, len(self._reader.piece(*which))
         except Damaged as error:
             said = str(error)
         lo, hi = which[0].cut.span(which[1])
         return said, (hi - lo) * which[0].dtype.itemsize
 
-    def _piece(self, entry: ArrayEntry, piece: int) -> npt.NDArray[np.uint8]:
-        last = self._last
-        if last is not None and last[:2] == (entry.name, piece):
-            return last[2]
-        lo, hi = entry.cut.span(piece)
-        into = np.empty((hi - lo) * entry.dtype.itemsize, np.uint8)
-        if entry.filter is None:
-            self._fill(entry, entry.offset + lo * entry.dtype.itemsize, into)
-        else:
-            chunk = chunk_of(self._content.chunks, entry, piece)
-            stored = np.empty(chunk.bytes, np.uint8)
-            self._fill(entry, chunk.offset, stored)
-            unpack(self.path, entry, piece, chunk, stored, digest(stored), into)
-        if digest(into) != int(self._content.digests[entry.first + piece]):
-            raise Damaged(describe_damage(self.path, entry, piece))
-        if entry.filter is not None:
-            # Rows that are looked at one after the other are often of the same piece.
-            self._last = entry.name, piece, into
-        return into
-
-    def _opened(self) -> int:
-        if self._file is None:
-            raise ValueError(f"{self.path} is closed")
-        return self._file
-
-    def _fill(self, entry: ArrayEntry, begin: int, into: npt.NDArray[np.uint8]) -> None:
-        file = self._opened()
-        done = 0
-        while done < len(into):
-            try:
-                count = os.preadv(file, [into.data[done:]], begin + done)
-            except OSError as error:
-                error.filename = str(self.path)
-                raise
-            if not count:
-                raise Damaged(f"{self.path}: array {entry.name!r} is cut short at byte {begin + done}")
-            done += count
-
     def _entry(self, name: str) -> ArrayEntry:
         if name not in self._entries:
             raise Mismatch(f"{self.path} holds no array {name!r}; it holds {_names(self._entries)}")
         return self._entries[name]
-
-
-def describe_damage(path: Path, entry: ArrayEntry, piece: int) -> str:
-    """Return where a piece is that has not the digest that was written."""
-    lo, hi = entry.cut.span(piece)
-    begin, end = (entry.offset + each * entry.dtype.itemsize for each in (lo, hi))
-    where = f"at bytes {begin} to {end - 1} of the file" if entry.filter is None else "when decompressed"
-    return (
-        f"{path}: array {entry.name!r} is damaged: elements {lo} to {hi - 1} in C order, {where}, "
-        "don't have the digest that was written"
-    )
 
 
 def open(path: str | os.PathLike[str]) -> CheckpointFile:

@@ -16,7 +16,7 @@ from ..comm.threads import Pool
 from ..comm.trouble import Trouble
 from ..errors import Damaged
 from ..layouts.parts import Cut, Part, get
-from ..reader import describe_damage
+from ..storage.boxes import describe_damage
 from ..storage.chunks import chunk_of, unpack
 from ..storage.drivers import Input, Pending
 from ..storage.h5file import Content

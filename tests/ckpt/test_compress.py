@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import fcntl
 import json
 import math
+import operator
 import os
 import random
 import subprocess
@@ -24,9 +27,9 @@ from dmr.ckpt import ArrayItem, Block, Damaged, Replicated, StorageError, Store,
 from dmr.ckpt.storage import filters
 from dmr.ckpt.storage.chunks import check_table, empty_table
 from dmr.ckpt.storage.codec import Codec, decompress, parse, shuffle, unshuffle
+from dmr.ckpt.storage.compressed import CompressedArray
 from dmr.ckpt.storage.filters import Filter, choose
 from dmr.ckpt.storage.h5file import read_content
-from dmr.ckpt.storage.packed import Packed
 from dmr.ckpt.transfer import plan
 from dmr.ckpt.transfer.pieces import Pieces
 from dmr.errors import Error
@@ -200,7 +203,9 @@ def test_any_index_of_an_array_that_is_not_in_memory(cube: Path, index: Any) -> 
 def test_only_the_pieces_that_are_looked_at_are_read(cube: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with ckpt.open(cube) as file:
         array = file["cube"]
-        assert isinstance(array, Packed) and array.nbytes == CUBE.nbytes and array.ndim == 3 and len(array) == 3
+        assert (
+            isinstance(array, CompressedArray) and array.nbytes == CUBE.nbytes and array.ndim == 3 and len(array) == 3
+        )
         read = []
         original = os.preadv
         monkeypatch.setattr(os, "preadv", lambda *args: read.append(args) or original(*args))
@@ -211,6 +216,57 @@ def test_only_the_pieces_that_are_looked_at_are_read(cube: Path, monkeypatch: py
         assert len(read) == 1
         assert (array - 1 == CUBE - 1).all() and array.sum() == CUBE.sum() and (array[[2, 0]] == CUBE[[2, 0]]).all()
         assert (np.asarray(array) == CUBE).all() and (array[array > 5] == CUBE[CUBE > 5]).all()
+
+
+def test_names_of_others_read_nothing(cube: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ckpt.open(cube) as file:
+        array = file["cube"]
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "preadv", lambda *of: pytest.fail("it was read"))
+            for name in ("_repr_html_", "_ipython_display_", "__dataframe__", "chunks", "to_numpy", "values", "_last"):
+                assert not hasattr(array, name), name
+            assert array.size == CUBE.size and "compressed array" in repr(array)
+        assert (array.T == CUBE.T).all() and array.max() == CUBE.max() and array.tolist() == CUBE.tolist()
+
+
+def test_it_is_read_only_and_copies_are_not(cube: Path) -> None:
+    with ckpt.open(cube) as file:
+        array: Any = file["cube"]
+        for made in (np.array(array), np.array(array, copy=True), np.array(array, "f8"), copy.deepcopy(array)):
+            made += 1
+            assert (made == CUBE + 1).all()
+        assert not np.asarray(array).flags.writeable and np.asarray(array, "f4").dtype == "f4"
+        for wrong in (lambda: np.add(CUBE, 1, out=array), lambda: operator.iadd(array, 1), lambda: CUBE.sum(out=array)):
+            with pytest.raises((ValueError, TypeError), match="read only|return arrays must be"):
+                wrong()
+        with pytest.raises(ValueError, match="read-only"):
+            array.fill(0)
+        with pytest.raises(TypeError):
+            array[0] = 0
+        kept = np.add(CUBE, 1, where=array > 3, out=np.zeros_like(CUBE))
+        assert (kept == np.where(CUBE > 3, CUBE + 1, 0)).all()
+        with pytest.raises(ValueError, match="ambiguous"):
+            bool(array)
+    if np.lib.NumpyVersion(np.__version__) >= "2.0.0":
+        with pytest.raises(ValueError, match="copy"):
+            np.array(array, copy=False)
+
+
+def test_it_outlives_the_file_that_it_is_of(cube: Path, tmp_path: Path) -> None:
+    path = tmp_path / cube.name
+    path.write_bytes(cube.read_bytes())
+    with ckpt.open(path) as file:
+        arrays: list[Any] = [file["cube"], file["few"]]
+    assert (arrays[0][1, 3:5] == CUBE[1, 3:5]).all() and arrays[1].tolist() == list(range(5))
+    with open(path, "r+b") as stream:
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        arrays.clear()
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with pytest.raises(ValueError, match="is closed"):
+        file["cube"]
+    with pytest.raises(ValueError, match="is closed"):
+        file.read("few")
 
 
 # -- damage

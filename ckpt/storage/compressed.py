@@ -2,41 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..layouts.box import Box
+from .boxes import BoxReader
+from .manifest import ArrayEntry
 
 Array = npt.NDArray[Any]
 
 
-class Packed(np.lib.mixins.NDArrayOperatorsMixin):
+class CompressedArray(np.lib.mixins.NDArrayOperatorsMixin):
     """Stands for a whole array, read only and not yet in memory.
 
     An index of numbers and slices reads the pieces that it touches, and returns an array of NumPy's. Everything else
-    that is done with it reads all of it, each time anew.
+    that is done with it reads all of it, each time anew. It can be copied and pickled, as the array that it stands for.
 
     Parameters
     ----------
-    shape, dtype
-        Of the array.
-    read
-        Returns a box of it.
+    entry
+        What it is.
+    reader
+        Reads it; its own, so that the file can be closed.
     """
 
     __array_priority__ = 1000
 
-    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], read: Callable[[Box], Array]) -> None:
-        self.shape, self.dtype, self._read_box = shape, dtype, read
+    def __init__(self, entry: ArrayEntry, reader: BoxReader) -> None:
+        self.shape, self.dtype = entry.shape, entry.dtype
+        self._entry, self._reader = entry, reader
 
     def __repr__(self) -> str:
         return f"<compressed array of shape {self.shape}, {self.dtype}>"
 
     def __len__(self) -> int:
         return self.shape[0]
+
+    def __bool__(self) -> bool:
+        return bool(self._whole())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return np.array, (self._whole(),)
 
     def __iter__(self) -> Iterator[Any]:
         return (self[index] for index in range(len(self)))
@@ -71,30 +80,36 @@ class Packed(np.lib.mixins.NDArrayOperatorsMixin):
                 lo.append(at)
                 hi.append(at + 1)
                 inside.append(0)
-        return self._read_box(Box(tuple(lo), tuple(hi)))[tuple(inside)]
+        return self._reader.box(self._entry, Box(tuple(lo), tuple(hi)))[tuple(inside)]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         if copy is False:
             raise ValueError("a compressed array can't be had without a copy")
         found = self._whole()
-        return found if dtype is None else found.astype(dtype, copy=False)
+        if dtype is not None:
+            found = found.astype(dtype, copy=False)
+        # NumPy 2 asks for a copy that is its own; NumPy 1 makes one.
+        found.flags.writeable = bool(copy)
+        return found
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        return getattr(ufunc, method)(*(_plain(each) for each in inputs), **options)
+        if any(isinstance(each, CompressedArray) for each in options.get("out", ())):
+            raise ValueError("an array of a checkpoint is read only")
+        plain = {name: _plain(value) for name, value in options.items()}
+        return getattr(ufunc, method)(*(_plain(each) for each in inputs), **plain)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
+        # Those who ask for names of their own, as notebooks do, get no more than an answer.
+        if name.startswith("_") or not hasattr(np.ndarray, name):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         # What does not depend on the content costs no reading.
         if name in ("ndim", "size", "itemsize", "nbytes"):
             none = np.broadcast_to(np.zeros((), self.dtype), self.shape)
             return getattr(none, name)
-        return getattr(self._whole(), name)
+        return getattr(np.asarray(self), name)
 
     def _whole(self) -> Array:
-        found = self._read_box(Box((0,) * len(self.shape), self.shape))
-        found.flags.writeable = False
-        return found
+        return self._reader.box(self._entry, Box((0,) * len(self.shape), self.shape))
 
 
 def _add(chosen: range, lo: list[int], hi: list[int], inside: list[Any]) -> None:
@@ -106,4 +121,4 @@ def _add(chosen: range, lo: list[int], hi: list[int], inside: list[Any]) -> None
 
 
 def _plain(value: Any) -> Any:
-    return np.asarray(value) if isinstance(value, Packed) else value
+    return np.asarray(value) if isinstance(value, CompressedArray) else value
