@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import click
@@ -67,8 +68,8 @@ def explain(run: str, at: float | None, every: bool, as_json: bool) -> None:
 def replay(run: str, policy: str, pairs: tuple[str, ...], as_json: bool) -> None:
     """Print what another policy would have done in RUN, along what was recorded of the cluster.
 
-    Speed comes from all that the run measured. Other jobs do what they did in reality, so the
-    longer the policy differs, the less the answer is worth.
+    Speed comes from all that the run measured; what it has not done is projected. Other jobs do what they did in
+    reality, so the longer the policy differs, the less the answer is worth.
 
     \b
     Examples:
@@ -89,12 +90,17 @@ def replay(run: str, policy: str, pairs: tuple[str, ...], as_json: bool) -> None
     if not frames:
         fail(f"the decisions of {run} were recorded without what they were made from; they can't be replayed")
     result = again(frames, make_policy(policy, read_options(pairs)))
+    really = _really(run)
+    finished = really["state"] == "finished"
+    finish = really["time"] if finished else result.real_finish
+    hours = really["node_hours"] if finished else result.real_node_hours
     if as_json:
         print_json(
             {
-                "policy": policy, "finish": result.finish, "real_finish": result.real_finish,
-                "node_hours": result.node_hours, "real_node_hours": result.real_node_hours,
-                "resizes": result.resizes, "real_resizes": frames[-1].run.resizes, "borrowed": result.borrowed,
+                "policy": policy, "finish": result.finish, "real_finish": finish,
+                "node_hours": result.node_hours, "real_node_hours": hours,
+                "resizes": result.resizes, "real_resizes": really["resizes"], "borrowed": result.borrowed,
+                "really": really, "real_is_projection": not finished,
                 "frames": [{**vars(each), "decision": decision_to_json(each.decision)} for each in result.frames],
             }
         )  # fmt: skip
@@ -107,14 +113,45 @@ def replay(run: str, policy: str, pairs: tuple[str, ...], as_json: bool) -> None
              f"{decision.action} {decision.nodes}", decision.reason)
         )  # fmt: skip
     print_table(rows, right="rrrrll")
-    for name, finish, hours, resizes in (
-        ("really", result.real_finish, result.real_node_hours, frames[-1].run.resizes),
-        (policy, result.finish, result.node_hours, result.resizes),
-    ):
-        ends = "an unknown time" if finish is None else format_time(finish - began, unit=" s")
-        click.echo(f"{name}: done after {ends}, {hours:.3g} node-hours, {resizes} changes of size")
+    steps = "" if really["step"] is None else f", step {really['step']}"
+    steps += f" of {really['steps']}" if steps and really["steps"] is not None else ""
+    done = {"finished": "done after", "running": "under way for"}.get(really["state"], f"{really['state']} after")
+    click.echo(f"really: {done} {_spent(really['time'] - began, really['node_hours'], really['resizes'])}{steps}")
+    click.echo("projected to the last step, by the speeds measured:")
+    lines = [(policy, result.finish, result.node_hours, result.resizes)]
+    if not finished:
+        lines.insert(0, ("as it was", finish, hours, frames[-1].run.resizes))
+    for name, end, used, resizes in lines:
+        click.echo(f"{name}: done after {_spent(None if end is None else end - began, used, resizes)}")
     if result.borrowed:
         click.echo(f"it would have used up to {result.borrowed} nodes that others had; what became of them is unknown")
+
+
+def _spent(seconds: float | None, node_hours: float, resizes: int) -> str:
+    from ...resize.words import count
+
+    passed = "an unknown time" if seconds is None else format_time(seconds, unit=" s")
+    return f"{passed}, {node_hours:.3g} node-hours, {count(resizes, 'change')} of size"
+
+
+def _really(run: str) -> dict[str, Any]:
+    """Return what a run has really done: until when, to which step, with how many node-hours; and in what state."""
+    from ..run.finding import find_run
+    from ..run.history import FINAL
+    from ..run.status import history_now, read_status
+
+    run_dir = find_run(run)
+    history, status, now = history_now(run_dir), read_status(run_dir), time.time()
+    last = history.last
+    if last is not None and last.why in FINAL:
+        state, until = str(last.why), last.end
+    else:
+        state, until = ("lost", status.updated) if status.state == "lost" else ("running", now)
+    until = now if until is None else until
+    return {
+        "state": state, "time": until, "step": status.step if last is None or last.step is None else last.step,
+        "steps": status.steps, "node_hours": history.node_hours(until), "resizes": history.resizes,
+    }  # fmt: skip
 
 
 def _decided(run: str) -> tuple[list[dict[str, Any]], float]:

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +167,37 @@ def test_replay_says_what_another_policy_would_have_done(run: RunDir) -> None:
     data = json.loads(call(replay, str(run.folder), "--policy", "queue", "--json").output)
     assert data["resizes"] == 1
     assert data["finish"] < data["real_finish"]
+
+
+def test_replay_of_a_run_that_was_stopped_says_what_it_really_did(tmp_path: Path) -> None:
+    """It had done 46 s of a run of hours: that it would have gone on is a projection."""
+    made, began = RunDir.create(tmp_path / "heat", {"run": "heat"}), time.time() - 46.0
+    made.append(1, "launched", token="t", nodes=2, job="5")
+    view = RunView(
+        time=began + 40, run="heat", generation=1, nodes=2, sizes=(2, 4), since=began, step=38, steps=5700, job="5",
+        rates=(Rate(2, 1.0, 38),),
+    )  # fmt: skip
+    cluster = ClusterView(view.time, 8, 6, (JobView("5", "running", 2, run="heat"),))
+    found = decision_to_json(decide(view, cluster, load_policy("static")))
+    made.append(1, "decided", step=38, decision=found, run=run_to_json(view), cluster=cluster_to_json(cluster))
+    made.append(1, "ended", why="stopped", exit=0, step=44, first_step=0, rates=[[None, 1.0, 44]])
+    ledger = made.folder / "ledger" / "0001.jsonl"
+    lines = [json.loads(line) for line in ledger.read_text().splitlines()]
+    for line, seconds in zip(lines, (0.0, 40.0, 46.0), strict=True):
+        line["time"] = began + seconds
+    ledger.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    text = call(replay, str(made.folder), "--policy", "queue").output
+    (really,) = [line for line in text.splitlines() if line.startswith("really:")]
+    assert re.match(r"really: stopped after 46( s)?, 0\.0256 node-hours, 0 changes of size, step 44", really), really
+    assert text.index("projected to the last step") < text.index("as it was: done after 1:35:02")
+    data = json.loads(call(replay, str(made.folder), "--policy", "queue", "--json").output)
+    assert data["real_is_projection"] and data["really"]["state"] == "stopped" and data["really"]["step"] == 44
+    for line in lines:
+        line["why"] = "finished" if "why" in line else None
+    ledger.write_text("".join(json.dumps({k: v for k, v in line.items() if v is not None}) + "\n" for line in lines))
+    data = json.loads(call(replay, str(made.folder), "--json").output)
+    assert not data["real_is_projection"] and data["real_finish"] == pytest.approx(began + 46.0)
+    assert "really: done after 46" in call(replay, str(made.folder)).output
 
 
 def test_runs_without_decisions(tmp_path: Path) -> None:
