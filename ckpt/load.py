@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from .comm.cores import threads_of
 from .comm.group import Group
 from .comm.trouble import Trouble
 from .comm.watchdog import Watchdog
@@ -27,7 +28,6 @@ from .storage.drivers import Input, open_input
 from .storage.h5file import Content, read_content
 from .storage.manifest import Manifest
 from .transfer.held import Held, local_shape
-from .transfer.packing import threads_of
 from .transfer.scatter import Reader, load_pieces
 
 Layouts = Mapping[str, Layout]

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from .comm.cores import threads_of
 from .comm.group import Group
 from .comm.trouble import Trouble
 from .errors import Damaged, Mismatch
@@ -213,7 +214,7 @@ class CheckpointFile(Mapping[str, Looked]):
         group
             The ranks that have it open and share the work; this process alone when None.
         threads
-            How many read in this process; `ahead.cores` when None.
+            How many read in this process, the same on every rank or None for as many as are of use.
 
         Raises
         ------
@@ -222,6 +223,7 @@ class CheckpointFile(Mapping[str, Looked]):
         """
         group = Group() if group is None else group
         self._reader.forget()
+        threads = threads_of(group) if threads is None else threads
         mine: list[tuple[str | None, str]] = []
         trouble = Trouble()
         with trouble:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..comm.cores import threads_of
 from ..comm.group import Group
 from ..comm.trouble import Trouble
 from ..commit import sync_file
@@ -65,6 +66,7 @@ def export(
         When the data is not what was written.
     """
     group = Group() if group is None else group
+    threads = threads_of(group)
     chosen = list(names) or list(file)
     for name in chosen:
         if name not in file:
@@ -75,7 +77,7 @@ def export(
             raise Mismatch(
                 f"{target} takes one array, and {len(chosen)} are to be written: name one, or use .npz or .h5"
             )
-        _to_npy(file, entries[chosen[0]], target, progress, group)
+        _to_npy(file, entries[chosen[0]], target, progress, group, threads)
         return [target]
     if target.suffix in (".npz", ".h5", ".hdf5"):
         write = _write_npz if target.suffix == ".npz" else _write_hdf5
@@ -84,7 +86,7 @@ def export(
         def begin(part: Path) -> None:
             # HDF5 1.10 crashes when a disk gets full.
             _check_space(part, sum(each.bytes for each in entry_list))
-            write(file, entry_list, part, progress)
+            write(file, entry_list, part, progress, threads)
 
         _make(target, group, begin)
         return [target]
@@ -98,7 +100,7 @@ def export(
     written = []
     for name in chosen:
         written.append(target / f"{h5file.dataset_name(name)}.npy")
-        _to_npy(file, entries[name], written[-1], progress, group)
+        _to_npy(file, entries[name], written[-1], progress, group, threads)
     if file.manifest.values:
         written.append(target / "values.json")
         text = json.dumps(dict(file.manifest.values), indent=2)
@@ -136,7 +138,9 @@ def _make(
                 part.unlink(missing_ok=True)
 
 
-def _to_npy(file: CheckpointFile, entry: ArrayEntry, target: Path, progress: Progress | None, group: Group) -> None:
+def _to_npy(
+    file: CheckpointFile, entry: ArrayEntry, target: Path, progress: Progress | None, group: Group, threads: int
+) -> None:
     dtype = _npy_dtype(entry.dtype)
 
     def begin(part: Path) -> None:
@@ -149,7 +153,7 @@ def _to_npy(file: CheckpointFile, entry: ArrayEntry, target: Path, progress: Pro
         out = os.open(part, os.O_WRONLY | os.O_CLOEXEC)
         try:
             offset = os.fstat(out).st_size - entry.bytes
-            for lo, data in _pieces(file, entry, group.share(entry.pieces), progress):
+            for lo, data in _pieces(file, entry, group.share(entry.pieces), progress, threads):
                 raw = data.view(carrier(entry.dtype.itemsize)).view(np.uint8)
                 h5file.write_all(out, raw.data, offset + lo * entry.dtype.itemsize)
             os.fsync(out)
@@ -185,19 +189,23 @@ def _npy_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(f"V{dtype.itemsize}") if dtype.name in dtypes.ML_DTYPES else dtype
 
 
-def _write_npz(file: CheckpointFile, entries: Sequence[ArrayEntry], target: Path, progress: Progress | None) -> None:
+def _write_npz(
+    file: CheckpointFile, entries: Sequence[ArrayEntry], target: Path, progress: Progress | None, threads: int
+) -> None:
     with zipfile.ZipFile(target, "x", allowZip64=True) as archive:
         for entry in entries:
             found = np.empty(entry.shape, entry.dtype)
             if entry.bytes:
                 flat = found.reshape(-1).view(carrier(entry.dtype.itemsize))
-                for lo, data in _pieces(file, entry, range(entry.pieces), progress):
+                for lo, data in _pieces(file, entry, range(entry.pieces), progress, threads):
                     flat[lo : lo + len(data)] = data.view(flat.dtype)
             with archive.open(f"{entry.name}.npy", "w", force_zip64=True) as stream:
                 np.lib.format.write_array(stream, found, allow_pickle=False)  # type: ignore[no-untyped-call]
 
 
-def _write_hdf5(file: CheckpointFile, entries: Sequence[ArrayEntry], target: Path, progress: Progress | None) -> None:
+def _write_hdf5(
+    file: CheckpointFile, entries: Sequence[ArrayEntry], target: Path, progress: Progress | None, threads: int
+) -> None:
     import h5py
 
     with h5py.File(target, "x") as out:
@@ -207,7 +215,7 @@ def _write_hdf5(file: CheckpointFile, entries: Sequence[ArrayEntry], target: Pat
             made.attrs["dtype"] = json.dumps(dtypes.to_json(entry.dtype, entry.name))
             if not entry.bytes:
                 continue
-            for lo, data in _pieces(file, entry, range(entry.pieces), progress):
+            for lo, data in _pieces(file, entry, range(entry.pieces), progress, threads):
                 at = 0
                 for box in window(entry.shape, lo, lo + len(data)):
                     part = np.ascontiguousarray(data[at : at + box.size]).view(stored)
@@ -222,11 +230,11 @@ def _write_text(path: Path, text: str) -> None:
 
 
 def _pieces(
-    file: CheckpointFile, entry: ArrayEntry, which: Iterable[int], progress: Progress | None
+    file: CheckpointFile, entry: ArrayEntry, which: Iterable[int], progress: Progress | None, threads: int
 ) -> Iterator[tuple[int, Array]]:
     """Yield the first element and the elements of pieces, read and verified ahead."""
     spans = [entry.cut.span(piece) for piece in which]
-    read = ahead(lambda span: file.elements(entry.name, *span), spans)
+    read = ahead(lambda span: file.elements(entry.name, *span), spans, threads)
     for (lo, hi), data in zip(spans, read, strict=True):
         yield lo, data
         if progress is not None:

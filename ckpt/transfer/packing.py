@@ -11,25 +11,17 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from ..comm.cores import threads_of
 from ..comm.group import Group
 from ..comm.threads import Pool
 from ..comm.trouble import Trouble
 from ..storage.chunks import Table, empty_table
 from ..storage.direct import DirectOutput
 from ..storage.manifest import Manifest, digest
-from ..tools.ahead import cores
 from .gather import save_pieces
 from .held import Held
 
 Bytes = npt.NDArray[np.uint8]
-
-
-def threads_of(group: Group) -> int:
-    """Return how many threads of this rank are to compress, or decompress; below 2 for none. Collective.
-
-    There are some only where the node has more cores than ranks.
-    """
-    return cores() // group.ranks_here()
 
 
 class Packing:
@@ -40,7 +32,7 @@ class Packing:
     manifest
         With the arrays that are compressed.
     threads
-        As `threads_of` says.
+        How many compress; 1 for none but the caller's.
     """
 
     bounces = False
@@ -56,7 +48,7 @@ class Packing:
     @property
     def seconds(self) -> float:
         """Seconds that were spent on compression."""
-        return sum(self._times) / max(self._threads, 1)
+        return sum(self._times) / self._threads
 
     def take(self, size: int) -> Bytes:
         return np.empty(size, np.uint8)

@@ -40,7 +40,7 @@ class Reader:
     content
         What the file says of itself.
     threads
-        How many decompress; below 2 for none but this one.
+        How many decompress; 1 for none but the caller's.
 
     Attributes
     ----------

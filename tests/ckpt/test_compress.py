@@ -148,7 +148,7 @@ def test_in_the_background_and_in_two_levels(tmp_path: Path, codec: str) -> None
 def test_threads_make_the_same_file(tmp_path: Path, codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
     files = []
     for threads in (1, 3):
-        monkeypatch.setattr("dmr.ckpt.transfer.packing.cores", lambda threads=threads: threads)
+        monkeypatch.setattr(os, "sched_getaffinity", lambda process, threads=threads: set(range(threads)))
         with Store(tmp_path / str(threads), compress=codec) as store:
             files.append(store.save(1, state()).path.read_bytes())
             check(store.load_newest())

@@ -39,3 +39,7 @@ def test_a_rank_that_dies_ends_all(on_ranks, tmp_path: Path, rank: int, moment: 
 
 def test_one_rank_lacks_a_package_and_one_has_all_the_data(on_ranks, tmp_path: Path) -> None:
     on_ranks(2, "uneven.py", tmp_path, timeout=40)
+
+
+def test_ranks_share_their_cores(on_ranks) -> None:
+    on_ranks(4, "cores.py", timeout=40)
