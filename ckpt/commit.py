@@ -95,8 +95,9 @@ def mark_bad(path: Path, reason: str) -> None:
 
 
 def clear_bad(path: Path) -> None:
-    """Take back what `mark_bad` noted."""
-    bad_path(path).unlink(missing_ok=True)
+    """Take back what `mark_bad` noted; quiet where that can't be done."""
+    with contextlib.suppress(OSError):
+        bad_path(path).unlink(missing_ok=True)
 
 
 def own_staging(folder: Path) -> Path:

@@ -26,7 +26,8 @@ def group_of_all() -> Group:
     Raises
     ------
     Unsupported
-        When several ranks were started and mpi4py can't be imported: each would take itself for the only one.
+        When several ranks were started and mpi4py can't be imported, or has the MPI of another launcher: each would
+        take itself for the only one.
     """
     setting = started()
     if setting is None:
@@ -37,4 +38,9 @@ def group_of_all() -> Group:
         raise Unsupported(
             f"{setting}, but mpi4py can't be imported ({error}): install mpi4py into this Python, or start one process"
         ) from None
+    if MPI.COMM_WORLD.size == 1:
+        raise Unsupported(
+            f"{setting}, but mpi4py's MPI finds one rank: start the ranks by the mpirun of that MPI, or by srun with the "
+            f"--mpi that it needs; or one process, without {setting.partition('=')[0]} in the environment"
+        )
     return Group(MPI.COMM_WORLD)

@@ -107,6 +107,9 @@ class MpioFile:
 
     def close(self) -> None:
         self._open.clear()
-        if self._plain is not None:
-            self._plain.close()
-        self._file.close()
+        try:
+            if self._plain is not None:
+                self._plain.close()
+        finally:
+            # Collective: the others are there whatever went wrong here.
+            self._file.close()

@@ -200,30 +200,37 @@ def verify(where: str, step: int | None, as_json: bool) -> None:
       dmr ckpt verify heat-4711 --step 400
       srun -N 4 --ntasks-per-node 1 dmr ckpt verify heat-4711
     """
-    if not Path(where).is_file() and is_foreign(find_folder(where)):
-        if not verify_records(find_folder(where), step, as_json):
-            sys.exit(1)
-        return
     with together() as group:
-        report = [_verify(path, group, as_json) for path in _chosen(where, step, group)]
+        paths = _chosen(where, step, as_json, group)
+        if not paths:
+            return
+        report = [_verify(path, group, as_json) for path in paths]
         if as_json:
             print_json(report)
         if not all(each["good"] for each in report):
             sys.exit(1)
 
 
-def _chosen(where: str, step: int | None, group: Any) -> list[Path]:
-    """Return the checkpoints that are meant, as rank 0 finds them. Collective."""
+def _chosen(where: str, step: int | None, as_json: bool, group: Any) -> list[Path]:
+    """Return the checkpoints that are meant, as rank 0 finds them; none where they are records, which it verifies.
+
+    Collective.
+    """
     from ...ckpt.twolevel.fast import everywhere, find
 
-    paths = [where]
-    if group.rank == 0 and not Path(where).is_file():
-        folder = find_folder(where)
+    paths, good = [where], True
+    folder = find_folder(where) if group.rank == 0 and not Path(where).is_file() else None
+    if folder is not None and is_foreign(folder):
+        paths, good = [], verify_records(folder, step, as_json)
+    elif folder is not None:
         found = everywhere(folder, find(folder)[0])
         paths = [str(each.path) for each in found if step is None or each.step == step]
         if not paths:
             fail(f"no checkpoint{'' if step is None else f' of step {step}'} in {folder}")
-    return [Path(each) for each in json.loads(group.bcast(json.dumps(paths).encode()))]
+    paths, good = json.loads(group.bcast(json.dumps([paths, good]).encode()))
+    if not good:
+        sys.exit(1)
+    return [Path(each) for each in paths]
 
 
 def _verify(path: Path, group: Any, as_json: bool) -> dict[str, Any]:

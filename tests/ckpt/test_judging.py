@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 from dmr import ckpt
 from dmr.ckpt import ArrayItem, Block, CheckpointError, Damaged, StorageError, Store
-from dmr.ckpt.commit import read_bad
+from dmr.ckpt.commit import mark_bad, read_bad
 from dmr.ckpt.storage import manifest, opening
 from dmr.launcher.cli.ckpt import verify
 
@@ -162,3 +162,14 @@ def test_a_file_that_a_program_has_taken_to_write_over_is_not_read(path: Path) -
     os.close(handle)
     thread.join()
     assert seen == [FileNotFoundError]
+
+
+def test_a_mark_on_a_read_only_file_system_stays(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mark_bad(path, "for a test")
+
+    def refuse(*of: Any, **more: Any) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    status, said = run(path)
+    assert status == 0 and "good" in said and read_bad(path) == "for a test"

@@ -456,3 +456,20 @@ def test_mpio_without_parallel_h5py(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(h5py, "get_config", Config)
     with pytest.raises(Unsupported, match="use the driver 'direct'"):
         Store(tmp_path, driver="mpio")
+
+
+def test_mpio_is_closed_on_all_ranks_whatever_goes_wrong_on_one() -> None:
+    from dmr.ckpt.storage.mpio import MpioFile
+
+    class Part:
+        closed = 0
+
+        def close(self) -> None:
+            self.closed += 1
+            raise OSError(5, "Input/output error")
+
+    file = MpioFile.__new__(MpioFile)
+    file._open, file._plain, file._file = {}, Part(), Part()  # type: ignore[assignment]
+    with pytest.raises(OSError, match="Input/output"):
+        file.close()
+    assert file._file.closed == 1

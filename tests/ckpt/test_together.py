@@ -235,3 +235,19 @@ def test_shares_make_up_the_whole() -> None:
             shares = [group.share(count) for group in groups]
             assert [each for share in shares for each in share] == list(range(count))
             assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+def test_what_is_not_there_is_told_once(dmr: Run, tmp_path: Path) -> None:
+    found = dmr("ckpt", "verify", tmp_path / "no-such-run")
+    assert found.returncode == 1 and found.stderr.count("no-such-run") == 1, found.stderr
+
+
+def test_ranks_that_take_themselves_for_the_only_one_are_refused(path: Path) -> None:
+    pytest.importorskip("mpi4py")
+    body = f"import sys; sys.argv = ['dmr', 'ckpt', 'verify', {str(path)!r}]; {BODY}"
+    found = subprocess.run(
+        [sys.executable, "-c", body],
+        env={**os.environ, "SLURM_STEP_NUM_TASKS": "3"}, timeout=60, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert found.returncode == 1 and "SLURM_STEP_NUM_TASKS=3, but mpi4py's MPI finds one rank" in found.stderr
+    assert "Traceback" not in found.stderr
