@@ -40,7 +40,7 @@ def group_of_all() -> Group:
         ) from None
     if MPI.COMM_WORLD.size == 1:
         raise Unsupported(
-            f"{setting}, but mpi4py's MPI finds one rank: start the ranks by the mpirun of that MPI, or by srun with the "
-            f"--mpi that it needs; or one process, without {setting.partition('=')[0]} in the environment"
+            f"{setting}, but mpi4py's MPI finds one rank: start the ranks by the mpirun of that MPI, or by srun with "
+            f"the --mpi that it needs; or one process, without {setting.partition('=')[0]} in the environment"
         )
     return Group(MPI.COMM_WORLD)
