@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import mmap
 import os
@@ -80,7 +81,9 @@ class Bench:
             self.aligned[:] = self.local.reshape(-1).view(np.uint8)
         handle = os.open(path, os.O_WRONLY | flags)
         for begin in range(0, self.local.nbytes, 4 << 20):
-            os.pwrite(handle, self.aligned[begin : begin + (4 << 20)].data, WORLD.rank * self.local.nbytes + begin)
+            part = self.aligned[begin : begin + (4 << 20)]
+            if os.pwrite(handle, part.data, WORLD.rank * self.local.nbytes + begin) != len(part):
+                raise OSError(errno.EIO, "a write was cut short, so that its time tells nothing", path)
         os.fsync(handle)
         os.close(handle)
 
@@ -300,7 +303,7 @@ def main() -> None:
         todo.update(scattered(bench, settings["mib"]))
     smaller: dict[str, list[float]] = {}
     if "compressed" in only:
-        packed, smaller = compressed(bench.fresh, settings["mib"])
+        packed, smaller = compressed(bench.fresh, settings["mib"], SETTLING)
         todo.update(packed)
     todo["small arrays"] = small(bench)
     if only:
