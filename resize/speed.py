@@ -17,9 +17,15 @@ from .families import FAMILIES, FamilyName, Fit, fit
 from .posterior import PRIOR, Posterior, from_one_size, posterior
 from .samples import Cleaned, Sample, clean
 from .view import Rate
+from .words import count
 
 NINETY = 1.645
 """Standard deviations on either side that hold 90 %."""
+
+FEW_STEPS = 10
+"""From fewer steps at a size how the program scales is not told."""
+LEAST_FRACTION = 0.005
+"""A parallel part that is smaller is none."""
 
 
 @dataclass(frozen=True)
@@ -100,21 +106,31 @@ class Speed:
         return max(self.fits.values(), key=lambda each: self.evidence[each.family], default=None)
 
     @property
+    def _law(self) -> str:
+        """The likeliest law with its parameters, in words."""
+        law = max(self.evidence, key=lambda each: self.evidence[each])
+        words = f"; {law} {self.evidence[law]:.0%} likely"
+        if law not in self.fits:
+            return words
+        parameters = self.fits[law].parameters()
+        if parameters.get("parallel_fraction", 1.0) < LEAST_FRACTION:
+            return "; more nodes have not made it faster"
+        return words + f" ({', '.join(f'{key} {value:.3g}' for key, value in parameters.items())})"
+
+    @property
     def basis(self) -> str:
         """What the estimates rest on, in words."""
         if not self.samples:
             return "no speed measured yet"
         sizes = ", ".join(map(str, sorted(self.samples)))
         words = f"measured at {sizes} nodes"
-        best = self.best
+        best, fewest = self.best, min(each.steps for each in self.samples.values())
+        if fewest < FEW_STEPS:
+            words += f", from {count(fewest, 'step')} yet" if len(self.samples) == 1 else ", at one from few steps yet"
         if best is None:
             words += "; other sizes are assumed (optimistic, bounded by Amdahl's law)"
-        else:
-            law = max(self.evidence, key=lambda each: self.evidence[each])
-            words += f"; {law} {self.evidence[law]:.0%} likely"
-            if law in self.fits:
-                values = ", ".join(f"{key} {value:.3g}" for key, value in self.fits[law].parameters().items())
-                words += f" ({values})"
+        elif fewest >= FEW_STEPS:
+            words += self._law
         if any(each.earlier for each in self.samples.values()):
             words += "; in part from earlier runs"
         if self.cleaned.warm_up or self.cleaned.outliers:

@@ -182,6 +182,17 @@ def format_size(count: float) -> str:
     return f"{count:.0f}P"
 
 
+def format_remaining(seconds: float | None, seen: int | None, *, short: bool = False) -> str:
+    """Return the time that is left, and whether it is told from few steps yet: ``seen`` is how many."""
+    from ...resize.words import count
+    from ..run.status import FEW_STEPS
+
+    text = format_time(seconds, unit="" if short else " s")
+    if seconds is None or seen is None or seen >= FEW_STEPS:
+        return text
+    return f"{text}?" if short else f"{text} (from {count(seen, 'step')} yet)"
+
+
 def format_time(seconds: float | None, unknown: str = "-", unit: str = "") -> str:
     """Return seconds as ``0.8``, ``42``, ``1:30`` or ``1:30:00``; ``unknown`` for None, ``unit`` after bare seconds."""
     if seconds is None:

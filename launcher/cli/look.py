@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ...resize import words
-from . import format_size, format_time, json_option, print_json, print_table
+from . import format_remaining, format_size, format_time, json_option, print_json, print_table
 from .completing import complete_run
 
 if TYPE_CHECKING:
@@ -55,7 +55,8 @@ def status(run: str | None, as_json: bool, as_metrics: bool) -> None:
     for each in found:
         rows.append(
             (_called(each), each.state, str(each.generation), _or_dash(each.nodes), _steps(each),
-             _rate(each.seconds_per_step), format_time(each.remaining), _pending(each) or "-", str(each.queries))
+             _rate(each.seconds_per_step), format_remaining(each.remaining, each.remaining_steps, short=True),
+             _pending(each) or "-", str(each.queries))
         )  # fmt: skip
     print_table(rows, right="llrrrrrlr")
 
@@ -107,7 +108,7 @@ def _show(one) -> None:  # type: ignore[no-untyped-def]  # the class is imported
         ("generation", f"{one.generation} on {_nodes(one.nodes)}{ranks}"),
         ("launcher", f"{one.host or '-'}" + (f", job {one.job}" if one.job else "")),
         ("step", _steps(one) + (f", {_rate(one.seconds_per_step)} s a step" if one.seconds_per_step else "")),
-        ("left", format_time(one.remaining, unit=" s")),
+        ("left", format_remaining(one.remaining, one.remaining_steps)),
         ("phase", phase_words(one.phase, one.phase_confidence)),
         ("checkpoint", _checkpoint(one)),
         ("pending", _pending(one) or "-"),

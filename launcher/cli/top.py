@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...resize import words
-from . import TIME, fail, format_time, print_json, print_table
+from . import TIME, fail, format_remaining, format_time, print_json, print_table
 from .completing import complete_run
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def _cells(each: Watched) -> tuple[str, ...]:
     return (
         status.run, status.state, str(status.generation), str(status.nodes or "-"), each.sizes,
         phase_words(status.phase, status.phase_confidence), step, rate,
-        format_time(status.remaining), pending, str(status.queries),
+        format_remaining(status.remaining, status.remaining_steps, short=True), pending, str(status.queries),
     )  # fmt: skip
 
 

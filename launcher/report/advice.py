@@ -16,6 +16,8 @@ WORTH = 0.05
 """Advice that would not change time or node-hours by this share is not given."""
 MUCH_OVERHEAD = 0.1
 MUCH_MEMORY = 0.5
+TRIFLE = 0.9
+"""Of a program that leaves more of the memory than this untouched nobody thinks that it needs nodes for that."""
 IDLE = 0.5
 
 
@@ -180,6 +182,13 @@ def _overhead(found: Analysis) -> list[Advice]:
     return [Advice("know", f"{text} were not for computing: {listed}.")]
 
 
+def _takes_more_than_it_needs(found: Analysis) -> bool:
+    """Whether fewer nodes are advised for some phase, so that somebody may ask whether they hold the data."""
+    return any(
+        each.right is not None and use.nodes > each.right.nodes for each in found.summaries for use in each.uses
+    )
+
+
 def _machine(found: Analysis) -> list[Advice]:
     made = []
     uses = [use for each in found.summaries for use in each.uses]
@@ -187,14 +196,13 @@ def _machine(found: Analysis) -> list[Advice]:
     if held:
         least = min(use.memory_headroom or 0.0 for use in held)
         fullest = max(held, key=lambda use: (use.memory_peak or 0.0) / (use.memory_held or 1.0))
-        if least >= MUCH_MEMORY:
+        if MUCH_MEMORY <= least <= TRIFLE and _takes_more_than_it_needs(found):
             made.append(
                 Advice(
                     "know",
                     f"No node used more than {words.size(fullest.memory_peak)}B of its "
-                    f"{words.size(fullest.memory_held)}B of memory: "
-                    f"{'more than 99%' if least > 0.99 else f'{least:.0%}'} were never touched, so memory is no reason "
-                    "for more nodes.",
+                    f"{words.size(fullest.memory_held)}B of memory: {least:.0%} were never touched, so memory is no "
+                    "reason for more nodes.",
                 )
             )
         elif least < 0.1:

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, replace
 
 from ..supervise.owner import SILENT, Owner, owner_of
-from .history import FINAL, History, read_history
+from .history import FINAL, GenerationRecord, History, read_history
 from .identity import lives
 from .newest import newest_checkpoint
 from .rundir import LauncherState, Progress, RunDir
@@ -18,6 +18,10 @@ RECENT = SILENT
 its scheduler gives none meanwhile, and is not to be told gone before `dmr resume` would take it for that."""
 
 
+FEW_STEPS = 10
+"""What is told from fewer steps is said to be."""
+
+
 @dataclass(frozen=True)
 class RunStatus:
     """One run now.
@@ -27,7 +31,8 @@ class RunStatus:
     and unix seconds; None where unknown. ``checkpoint_fast``: the checkpoint is on a node, and not yet in the run
     directory; ``checkpoint_raw_bytes``: what it would have without compression. ``phase_confidence``: how surely a
     phase was recognised that the program does not declare, from 0 to 1; with it and no ``phase`` it does what no known
-    phase does.
+    phase does. ``remaining`` is by the mean speed of this generation, ``remaining_steps`` how many steps that was seen
+    over so far.
     """
 
     run: str
@@ -42,6 +47,7 @@ class RunStatus:
     steps: int | None = None
     seconds_per_step: float | None = None
     remaining: float | None = None
+    remaining_steps: int | None = None
     phase: str | None = None
     phase_confidence: float | None = None
     checkpoint: str | None = None
@@ -103,6 +109,8 @@ def read_status(run: RunDir, now: float | None = None) -> RunStatus:
         seconds = last.seconds_per_step
     step = progress.step if progress is not None else last.step if last else None
     left = progress.steps - progress.step if progress is not None and progress.steps is not None else None
+    pace, seen = _pace(last, mine) if live else (None, None)
+    pace = seconds if pace is None else pace
     phase, sure = _phase(progress, launcher, number) if live else (None, None)
     pending = history.open_successor if state not in ("finished", "failed", "stopped") else None
     saved = (progress.checkpoint if progress is not None else None) or newest_checkpoint(run)
@@ -118,7 +126,8 @@ def read_status(run: RunDir, now: float | None = None) -> RunStatus:
         step=step,
         steps=progress.steps if progress is not None else None,
         seconds_per_step=seconds,
-        remaining=seconds * left if live and seconds is not None and left is not None else None,
+        remaining=pace * left if live and pace is not None and left is not None else None,
+        remaining_steps=seen,
         phase=phase,
         phase_confidence=sure,
         checkpoint=saved.name if saved else None,
@@ -139,6 +148,14 @@ def read_status(run: RunDir, now: float | None = None) -> RunStatus:
         error=mine.error if mine is not None else None,
         engine=description.get("engine_used"),
     )
+
+
+def _pace(last: GenerationRecord | None, mine: Progress | None) -> tuple[float | None, int | None]:
+    """Return the mean seconds a step of this generation, None where too few were done, and how many were."""
+    if last is None or mine is None or last.number != mine.generation or last.first_step is None:
+        return None, None
+    done, begun = mine.step - last.first_step, last.start + (last.launch or 0.0) + (last.load or 0.0)
+    return (mine.time - begun) / done if done >= FEW_STEPS and mine.time > begun else None, done
 
 
 def _last_sign(progress: Progress | None, launcher: LauncherState | None, now: float) -> float:

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from dmr.launcher.cli import format_remaining
 from dmr.launcher.run.history import GenerationRecord
 from dmr.launcher.run.identity import identity
 from dmr.launcher.run.options import RunOptions
@@ -133,6 +134,28 @@ def test_the_checkpoint_that_a_run_goes_on_from(tmp_path: Path) -> None:
     (run.checkpoints / "step-000000000009-g0002.h5.bad").touch()
     found = read_status(run)
     assert found.checkpoint == "step-000000000005-g0002.h5" and found.checkpoint_bytes == 2
+
+
+def test_what_is_left_is_told_by_the_mean_speed_and_from_few_steps_said_to_be(tmp_path: Path) -> None:
+    """The last report is of one step of a slow phase, or of the first one, in which all is read and compiled."""
+    run, now = RunDir.create(tmp_path / "run", {"run": "run"}), time.time()
+    assert run.take_lease(1, {"token": "a", "time": now, **identity()})
+    run.append(1, "launched", token="a", nodes=1)
+    run.append(1, "loaded", launch=0.0, load=None, step=100)
+    begun = read_status(run).updated or now
+
+    def left(step: int, passed: float) -> tuple[float | None, str, str]:
+        run.write_progress(
+            Progress("run", 1, "a", "running", begun + passed, step=step, steps=1000, seconds_per_step=20.0)
+        )
+        found = read_status(run)
+        words = [format_remaining(found.remaining, found.remaining_steps, short=each) for each in (False, True)]
+        return found.remaining, *words
+
+    assert left(102, 40.0) == (20.0 * 898, "4:59:20 (from 2 steps yet)", "4:59:20?")
+    assert left(101, 40.0)[1].endswith("(from 1 step yet)")
+    seconds, words, short = left(200, 100.0)
+    assert seconds == pytest.approx(800, rel=0.02) and words == short and "yet" not in words
 
 
 def test_a_file_is_no_run_directory(tmp_path: Path) -> None:

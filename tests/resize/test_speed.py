@@ -163,3 +163,14 @@ def test_any_measurements_give_finite_ordered_intervals(found: list[tuple[int, f
 
 def test_a_law_of_overhead_alone_has_parameters() -> None:
     assert Fit("usl", (0.0, 0.0, 1.0), 0.0, 3).parameters() == {"seconds_on_one": 0.0, "sigma": 0.0, "kappa": 0.0}
+
+
+def test_from_few_steps_no_law_is_told() -> None:
+    first = Speed([Rate(2, 1.0, 3)])
+    assert first.basis.startswith("measured at 2 nodes, from 3 steps yet") and "assumed" in first.basis
+    assert Speed([Rate(2, 1.0, 1)]).basis.startswith("measured at 2 nodes, from 1 step yet")
+    early = Speed([Rate(2, 1.0, 50), Rate(4, 1.0, 2)])
+    assert "from few steps yet" in early.basis and "likely" not in early.basis
+    flat = Speed([Rate(2, 1.0, 50), Rate(4, 1.0, 50)]).basis
+    assert "more nodes have not made it faster" in flat and "likely" not in flat and "parallel_fraction" not in flat
+    assert "amdahl" in Speed([Rate(2, 1.0, 50), Rate(4, 0.6, 50)]).basis

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
@@ -7,6 +8,7 @@ import struct
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -93,6 +95,21 @@ def test_advice_has_its_numbers(tmp_path: Path) -> None:
     assert any("came too late" in each for each in texts)
     assert any("81% were never touched" in each for each in texts)
     assert any("Processors stood idle in write on 2" in each for each in texts)
+
+
+def test_memory_is_told_where_it_says_something(tmp_path: Path) -> None:
+    """Not of a program that needs next to none, and not where nobody is advised to take fewer nodes."""
+    made = changed(tmp_path / "run")
+    found = analyse(read_sources(made.folder), now=made.clock)
+
+    def told(**changes: Any) -> bool:
+        summaries = tuple(
+            dataclasses.replace(each, uses=tuple(dataclasses.replace(use, **changes) for use in each.uses))
+            for each in found.summaries
+        )
+        return any("touched" in each.text for each in advise(dataclasses.replace(found, summaries=summaries)))
+
+    assert told() and not told(memory_peak=2e8) and not told(nodes=1)
 
 
 def test_one_size_alone_is_no_ground_for_advice_on_size(tmp_path: Path) -> None:
