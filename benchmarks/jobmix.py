@@ -23,7 +23,6 @@ Examples: ``jobmix.py --nodes 100 --json -``, ``jobmix.py --nodes 16 --jobs 10 -
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import shlex
@@ -36,6 +35,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from figures import put_out
 from jobmix_forecast import central, computed, forecast, measured, overheads, work_of
 
 from dmr.launcher.cluster import PrivateCluster
@@ -335,12 +335,7 @@ def say(words: str) -> None:
 def main() -> None:
     given = parser().parse_args()
     found = everything(given)
-    if given.json is None:
-        show(found)
-    elif given.json == "-":
-        print(json.dumps(found, indent=2))
-    else:
-        Path(given.json).write_text(json.dumps(found, indent=2) + "\n")
+    put_out(found, given.json, show)
 
 
 if __name__ == "__main__":

@@ -34,6 +34,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from figures import put_out
 from resize_worker import times
 
 from dmr.launcher.cluster import PrivateCluster
@@ -323,12 +324,7 @@ def main() -> None:
             found["states"][str(mib)] = measure(cluster, Path(name) / str(mib), mib, given)
     found["load_after"] = os.getloadavg()[0]
     found |= ratios(found["states"][str(given.reference)])
-    if given.json is None:
-        show(found)
-    elif given.json == "-":
-        print(json.dumps(found, indent=2))
-    else:
-        Path(given.json).write_text(json.dumps(found, indent=2) + "\n")
+    put_out(found, given.json, show)
 
 
 if __name__ == "__main__":
