@@ -9,7 +9,7 @@ from typing import Any
 
 
 def put_out(found: dict[str, Any], target: str | None, show: Callable[[dict[str, Any]], None]) -> None:
-    """Write figures as JSON to a file, to standard output for ``-``, or show them as a table when there is no target."""
+    """Write figures as JSON to a file, or to standard output for ``-``; without a target, show them as a table."""
     if target is None:
         show(found)
     elif target == "-":
