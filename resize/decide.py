@@ -70,7 +70,8 @@ def _binding(situation: Situation) -> Proposal | None:
     if held < rules.dwell and run.pending is None and run.nodes in run.sizes:
         return Proposal(run.nodes, f"at this size for {held:.0f} s, to be kept for {rules.dwell:.0f} s")
     if rules.max_resizes is not None and run.resizes >= rules.max_resizes:
-        return Proposal(run.nodes, f"all {rules.max_resizes} changes used", cancel=run.pending is not None)
+        reason = f"{words.count(rules.max_resizes, 'change')} made, as many as max_resizes allows"
+        return Proposal(run.nodes, reason, cancel=run.pending is not None)
     return None
 
 

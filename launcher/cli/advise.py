@@ -53,8 +53,8 @@ def advise(run: str, pairs: tuple[str, ...], as_json: bool) -> None:
     if as_json:
         print_json({**data, "state": "running"})
         return
-    click.echo(f"{data['run']} is at step {data['step']}{_where(data)} on {data['nodes']} nodes")
-    click.echo(f"now: {found.decision.action} ({found.decision.nodes} nodes): {found.decision.reason}")
+    click.echo(f"{data['run']} is at step {data['step']}{_where(data)} on {words.nodes(data['nodes'])}")
+    click.echo(f"now: {found.decision.action} ({words.nodes(found.decision.nodes)}): {found.decision.reason}")
     for caveat in data["caveats"]:
         click.echo(f"mind: {caveat}")
     _table(data["schedule"])

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from ...resize import words
 from . import TIME, fail, format_time, json_option, print_json, print_table
 from .completing import complete_policy, complete_run
 from .policies import make_policy, read_options
@@ -124,7 +125,8 @@ def replay(run: str, policy: str, pairs: tuple[str, ...], as_json: bool) -> None
     for name, end, used, resizes in lines:
         click.echo(f"{name}: done after {_spent(None if end is None else end - began, used, resizes)}")
     if result.borrowed:
-        click.echo(f"it would have used up to {result.borrowed} nodes that others had; what became of them is unknown")
+        borrowed = words.nodes(result.borrowed)
+        click.echo(f"it would have used up to {borrowed} that others had; what became of them is unknown")
 
 
 def _spent(seconds: float | None, node_hours: float, resizes: int) -> str:

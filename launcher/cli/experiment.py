@@ -58,7 +58,8 @@ def experiment(ctx: click.Context, command: tuple[str, ...], **given: Any) -> No
     if held is not None:
         options = ["--engine", "held", *options]
         if sizes[-1] > held:
-            fail(f"--nodes: {sizes[-1]} nodes is more than the {held} of this job; submit a larger one", EXIT_USAGE)
+            largest = words.nodes(sizes[-1])
+            fail(f"--nodes: {largest} is more than the {held} of this job; submit a larger one", EXIT_USAGE)
     design = Design(sizes, given["steps"], given["within"], given["node_hours"], held, phases)
     if given["local_nodes"] is not None:
         options += ["--local-nodes", str(given["local_nodes"])]

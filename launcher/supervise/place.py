@@ -71,7 +71,7 @@ class Place:
         if after == before:
             return False
         self.account.record("shrunk", before=before, after=after, lost=True)
-        self.console.warn(f"{before - after} of {before} nodes are lost or don't respond")
+        self.console.warn(f"{before - after} of {words.nodes(before)} can't be used: lost, or silent")
         return True
 
     def silent(self) -> bool:

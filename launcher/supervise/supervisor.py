@@ -188,7 +188,7 @@ class Supervisor:
             before = max((each.step or 0 for each in self.account.history.generations[:-1]), default=0)
             if loaded:
                 again = before - loaded.step
-                more = f"; {again} steps are done again" if again > 0 else ""
+                more = f"; {words.count(again, 'step is', 'steps are')} done again" if again > 0 else ""
                 self.console.say(f"continues at step {loaded.step} from {loaded.name}{more}")
             elif before > 0:
                 self.console.warn(

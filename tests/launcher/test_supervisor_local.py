@@ -35,7 +35,7 @@ def test_sizes_change_on_request_and_nothing_is_lost(bench: Any, expected_after:
     for nodes in (4, 1, 3):
         answer = bench.dmr("resize", "run", "--nodes", str(nodes), "--wait")
         assert answer.returncode == 0, answer.stderr
-        assert answer.stdout.startswith(f"done: runs on {nodes} nodes")
+        assert answer.stdout.startswith(f"done: runs on {nodes} node")
     out = bench.end(process)
     assert process.returncode == 0, out
     assert np.array_equal(bench.final(), expected_after(150))
