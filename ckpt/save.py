@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from .comm.group import Group
 from .comm.trouble import Trouble
@@ -23,6 +24,7 @@ from .state.items import Saved
 from .storage import h5file
 from .storage.chunks import Table, empty_table, raw_bytes, stored_bytes
 from .storage.codec import Codec
+from .storage.direct import DirectOutput
 from .storage.drivers import Output, open_output
 from .storage.manifest import Manifest, seal
 from .storage.pace import Pace
@@ -38,6 +40,20 @@ CHUNKS = 1000
 
 
 @dataclass(frozen=True, eq=False)
+class _Plan:
+    """Where everything goes; ``places`` on rank 0 alone.
+
+    ``unbuffered`` and ``over`` are as for `Pace`; ``chunks`` are the offsets of the compressed pieces of all ranks.
+    """
+
+    manifest: Manifest
+    places: h5file.Places | None
+    unbuffered: bool
+    over: bool
+    chunks: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class SaveJob:
     """Where and how a save goes."""
 
@@ -97,53 +113,80 @@ class SaveJob:
         return Saved(final, step, size, time.perf_counter() - began, raw, seconds)
 
     def _write(self, manifest: Manifest, held: Sequence[Held], temporary: Path, final: Path) -> tuple[int, int, float]:
-        """Return the bytes of the file, those without compression, and what this has taken in seconds."""
+        """Return the bytes of the file, those without compression, and the seconds that compression has taken."""
         group, doing = self.group, f"saving {final}"
         digests = np.zeros(manifest.pieces, np.uint64)
-        mine = [np.zeros(0, np.int64)]
         packing: Packing | None = None
+        packed = np.zeros(0, np.int64)
         chunks = empty_table()
         if manifest.chunks:
-            packing, numbers, chunks = pack(group, held, manifest, digests, doing)
-            mine.append(numbers)
+            packing, packed, chunks = pack(group, held, manifest, digests, doing)
+        plan = self._lay_out(manifest, chunks, temporary, final)
+        began = time.perf_counter()
+        moved = self._move(plan, held, packing, temporary, digests, doing)
+        self.pace.note(plan.unbuffered, plan.over, stored_bytes(manifest, chunks), time.perf_counter() - began)
+        size, raw = self._seal(plan, np.concatenate([packed, moved]), digests, chunks, temporary, final)
+        seconds = 0.0 if packing is None else -float(group.minimum(np.array([-packing.seconds]))[0])
+        return size, raw, seconds
 
+    def _lay_out(self, manifest: Manifest, chunks: Table, temporary: Path, final: Path) -> _Plan:
+        """Make the file, on rank 0 for all. Collective.
+
+        Parameters
+        ----------
+        chunks
+            On rank 0 of all compressed pieces; the offsets are filled in.
+        """
+        group, staging = self.group, self.staging
         places: h5file.Places | None = None
         error: BaseException | None = None
-        told = b""
-        over = unbuffered = False
+        told = np.zeros(0, np.int64)
         if group.rank == 0:
             try:
-                self.staging.prepare()
+                staging.prepare()
                 temporary.unlink(missing_ok=True)
-                if problem := describe_space(self.staging.path, stored_bytes(manifest, chunks), self.staging.spare):
+                if problem := describe_space(staging.path, stored_bytes(manifest, chunks), staging.spare):
                     raise StorageError(f"saving {final}: {problem}")
-                over = self.staging.spare.exists()
+                over = staging.spare.exists()
                 if over:
-                    os.rename(self.staging.spare, temporary)
+                    os.rename(staging.spare, temporary)
                 manifest, places = h5file.lay_out(temporary, manifest, chunks)
-                unbuffered = self.pace.unbuffered(over)
-                offsets = [*(each.offset for each in manifest.arrays), *chunks[:, 0].tolist()]
-                told = np.array([unbuffered, *offsets], np.int64).tobytes()
+                arrays = [each.offset for each in manifest.arrays]
+                told = np.concatenate([[self.pace.unbuffered(over), over], arrays, chunks[:, 0]]).astype(np.int64)
             except Exception as problem:
-                error = self.staging.fenced(problem)
-        group.agree_on_root(error, doing)
-        unbuffered, *found = np.frombuffer(group.bcast(told), np.int64).tolist()
-        began = time.perf_counter()
-        if group.rank:
-            arrays = zip(manifest.arrays, found, strict=False)
-            manifest = replace(manifest, arrays=tuple(replace(each, offset=at) for each, at in arrays))
+                error = staging.fenced(problem)
+        group.agree_on_root(error, f"saving {final}")
+        told = np.frombuffer(group.bcast(told.tobytes()), np.int64)
+        first = 2 + len(manifest.arrays)
+        offsets = zip(manifest.arrays, told[2:first].tolist(), strict=True)
+        manifest = replace(manifest, arrays=tuple(replace(each, offset=at) for each, at in offsets))
+        return _Plan(manifest, places, bool(told[0]), bool(told[1]), told[first:])
 
-        trouble = Trouble()
-        if packing is not None:
-            # Before the others' driver opens the file, which may not expect writes by another road.
-            with trouble:
-                packing.put(temporary, found[len(manifest.arrays) :], unbuffered=bool(unbuffered))
+    def _move(
+        self,
+        plan: _Plan,
+        held: Sequence[Held],
+        packing: Packing | None,
+        temporary: Path,
+        digests: npt.NDArray[np.uint64],
+        doing: str,
+    ) -> npt.NDArray[np.int64]:
+        """Write all arrays, durably; return the numbers of the pieces that this rank has digested here. Collective."""
+        manifest, trouble = plan.manifest, Trouble()
+        if packing is not None and self.driver != "direct":
+            # Before HDF5 opens the file, which may not expect writes by another road.
+            with trouble, contextlib.closing(DirectOutput(temporary, (), unbuffered=plan.unbuffered)) as road:
+                packing.put(road, plan.chunks)
+                road.finish()
             self._agree(trouble, doing)
-        which = [array for array, each in enumerate(manifest.arrays) if each.filter is None]
         output: Output | None = None
         with trouble:
-            output = open_output(self.driver, temporary, manifest, group, unbuffered=bool(unbuffered))
-        mine.append(save_pieces(group, which, [held[each] for each in which], output, manifest, digests, trouble))
+            output = open_output(self.driver, temporary, manifest, self.group, unbuffered=plan.unbuffered)
+        with trouble:
+            if packing is not None and isinstance(output, DirectOutput):
+                packing.put(output, plan.chunks)
+        which = [array for array, each in enumerate(manifest.arrays) if each.filter is None]
+        mine = save_pieces(self.group, which, [held[each] for each in which], output, manifest, digests, trouble)
         with trouble:
             if output is not None and trouble.error is None:
                 output.finish()
@@ -153,21 +196,31 @@ class SaveJob:
             if output is not None:
                 with contextlib.suppress(Exception):
                     output.close()
+        return mine
 
-        self.pace.note(bool(unbuffered), over, stored_bytes(manifest, chunks), time.perf_counter() - began)
-        owned = np.concatenate(mine)
+    def _seal(
+        self,
+        plan: _Plan,
+        owned: npt.NDArray[np.int64],
+        digests: npt.NDArray[np.uint64],
+        chunks: Table,
+        temporary: Path,
+        final: Path,
+    ) -> tuple[int, int]:
+        """Bring the digests together and commit; return the bytes of the file, and without compression. Collective."""
+        group = self.group
         gathered = group.gather(np.stack([owned.astype(np.uint64), digests[owned]]).tobytes())
         size = raw = 0
-        if group.rank == 0 and gathered is not None and places is not None:
+        error: BaseException | None = None
+        if group.rank == 0 and gathered is not None and plan.places is not None:
             try:
-                size = self._finish(manifest, places, chunks, gathered, temporary, final)
-                raw = raw_bytes(manifest, chunks, size)
+                size = self._finish(plan.manifest, plan.places, gathered, temporary, final)
+                raw = raw_bytes(plan.manifest, chunks, size)
             except Exception as problem:
                 error = self.staging.fenced(problem)
-        group.agree_on_root(error, doing)
+        group.agree_on_root(error, f"saving {final}")
         size, raw = np.frombuffer(group.bcast(np.array([size, raw], np.int64).tobytes()), np.int64).tolist()
-        seconds = 0.0 if packing is None else -float(group.minimum(np.array([-packing.seconds]))[0])
-        return size, raw, seconds
+        return size, raw
 
     def _agree(self, trouble: Trouble, doing: str) -> None:
         if trouble.error is not None:
@@ -178,7 +231,6 @@ class SaveJob:
         self,
         manifest: Manifest,
         places: h5file.Places,
-        chunks: Table,
         gathered: list[bytes],
         temporary: Path,
         final: Path,

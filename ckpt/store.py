@@ -193,7 +193,15 @@ class Store:
 
     def _job(self, group: Group, watchdog: Watchdog, level: Level = "both") -> Job:
         job = SaveJob(
-            self.folder, group, self._staging, self.driver, self.keep, self.recycle, watchdog, self._pace, self._codec
+            folder=self.folder,
+            group=group,
+            staging=self._staging,
+            driver=self.driver,
+            keep=self.keep,
+            recycle=self.recycle,
+            watchdog=watchdog,
+            pace=self._pace,
+            codec=self._codec,
         )
         return job if self._level is None else self._level.job(job, level)
 

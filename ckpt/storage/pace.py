@@ -18,7 +18,7 @@ class Pace:
 
     def __init__(self) -> None:
         self._rates: dict[tuple[bool, bool], list[float]] = {}
-        self._in_a_row = 0
+        self._in_a_row = {True: 0, False: 0}
 
     def unbuffered(self, over: bool) -> bool:
         """Return whether the next save is to go around the page cache.
@@ -34,7 +34,7 @@ class Pace:
         if len(through) < TRIES:
             return False
         faster = _typical(around) >= _typical(through)
-        return not faster if self._in_a_row >= AGAIN else faster
+        return not faster if self._in_a_row[over] >= AGAIN else faster
 
     def note(self, unbuffered: bool, over: bool, size: int, seconds: float) -> None:
         """Take a save of ``size`` bytes into account."""
@@ -45,7 +45,7 @@ class Pace:
         del rates[:-TRIES]
         others = self._rates.get((not unbuffered, over), [])
         slower = bool(others) and _typical(rates) < _typical(others)
-        self._in_a_row = 0 if slower else self._in_a_row + 1
+        self._in_a_row[over] = 0 if slower else self._in_a_row[over] + 1
 
 
 def _typical(rates: list[float]) -> float:

@@ -183,7 +183,16 @@ def _write(
     staging = Staging(folder, writer, path)
     watchdog = Watchdog(group.comm, group.rank)
     try:
-        job = SaveJob(folder, group, staging, "direct", KeepLast(1 << 30), False, watchdog, Pace())
+        job = SaveJob(
+            folder=folder,
+            group=group,
+            staging=staging,
+            driver="direct",
+            keep=KeepLast(1 << 30),
+            recycle=False,
+            watchdog=watchdog,
+            pace=Pace(),
+        )
         with watchdog.watch(f"writing {folder}", _HANGING):
             return job.write(step, described, ranks)
     finally:

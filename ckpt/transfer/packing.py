@@ -6,7 +6,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -92,22 +91,17 @@ class Packing:
         rows = [[piece, len(data), mask, digest(data)] for piece, (data, mask) in sorted(self._held.items())]
         return np.array(rows, np.uint64) if rows else empty_table()
 
-    def put(self, path: Path, offsets: Sequence[int], *, unbuffered: bool) -> None:
-        """Write the pieces to their places in the file, durably, and let go of them.
+    def put(self, output: DirectOutput, offsets: npt.NDArray[np.int64]) -> None:
+        """Write the pieces to their places in the file, and let go of them; done when this returns, but not durable.
 
         Parameters
         ----------
         offsets
             Of the compressed pieces of all ranks, by number.
         """
-        output = DirectOutput(path, (), unbuffered=unbuffered)
-        try:
-            for piece in sorted(self._held):
-                output.write_at(offsets[piece], self._held.pop(piece)[0])
-            output.settle()
-            output.finish()
-        finally:
-            output.close()
+        for piece in sorted(self._held):
+            output.write_at(int(offsets[piece]), self._held.pop(piece)[0])
+        output.settle()
 
 
 def pack(

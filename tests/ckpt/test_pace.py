@@ -42,6 +42,13 @@ def test_new_files_and_those_that_are_written_over_are_judged_apart() -> None:
     assert pace.unbuffered(over=True)
 
 
+def test_saves_of_the_one_kind_do_not_make_the_other_try_again() -> None:
+    pace = Pace()
+    saves(pace, 4, 1.0, 2.0, over=False)
+    saves(pace, 3 * AGAIN // 4, 1.0, 2.0)
+    assert all(saves(pace, AGAIN // 2, 1.0, 2.0, over=False))
+
+
 def test_small_saves_tell_nothing() -> None:
     pace = Pace()
     for _ in range(20):
