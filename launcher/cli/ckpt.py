@@ -48,17 +48,18 @@ def ckpt() -> None:
 
 @click.command()
 @click.argument("where", shell_complete=complete_where)
+@click.option("--raw", is_flag=True, help="Look into each, to tell what it would take without compression.")
 @json_option
-def ls(where: str, as_json: bool) -> None:
+def ls(where: str, raw: bool, as_json: bool) -> None:
     """List the checkpoints of WHERE, newest first; those in the fast folder of this node among them.
 
-    RAW is what a compressed one would take without compression. STATE tells what was found bad when it was loaded or
+    STATE tells what was found bad when it was loaded or
     verified; what is not known to be bad is whole for certain only when dmr ckpt verify has read it.
 
     \b
     Examples:
       dmr ckpt ls heat-4711
-      dmr ckpt ls ./checkpoints --json
+      dmr ckpt ls ./checkpoints --raw --json
     """
     from ...ckpt.twolevel.fast import everywhere, find
 
@@ -68,26 +69,26 @@ def ls(where: str, as_json: bool) -> None:
         return
     fast, host = find(folder)
     found = everywhere(folder, fast)
-    raw = [_raw_bytes(each) for each in found]
+    sizes = [_raw_bytes(each) if raw else None for each in found]
     if as_json:
-        print_json([{**asdict(each), "raw_bytes": count} for each, count in zip(found, raw, strict=True)])
+        more = [{"raw_bytes": count} if raw else {} for count in sizes]
+        print_json([{**asdict(each), **its} for each, its in zip(found, more, strict=True)])
         return
     if host is not None and fast is None:
         click.echo(f"newer ones may be in the fast folder of {host}", err=True)
     if not found:
         click.echo(f"no checkpoints in {folder}/")
         return
-    packed = any(count is not None and count != each.bytes for each, count in zip(found, raw, strict=True))
-    rows = [("STEP", "GEN", "SIZE", *(["RAW"] if packed else []), "SAVED", "FILE", "STATE")]
-    for each, count in zip(found, raw, strict=True):
+    rows = [("STEP", "GEN", "SIZE", *(["RAW"] if raw else []), "SAVED", "FILE", "STATE")]
+    for each, count in zip(found, sizes, strict=True):
         saved = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(each.time))
         state = UNKNOWN if each.bad is None else "bad: " + each.bad.removeprefix(f"{each.path}: ")
         name = f"{each.path.name} (fast)" if each.fast else each.path.name
-        sizes = [format_size(each.bytes)]
-        if packed:
-            sizes.append("-" if count is None else format_size(count))
-        rows.append((str(each.step), str(each.generation), *sizes, saved, name, state))
-    print_table(rows, right="rrrr" if packed else "rrr")
+        size = [format_size(each.bytes)]
+        if raw:
+            size.append("-" if count is None else format_size(count))
+        rows.append((str(each.step), str(each.generation), *size, saved, name, state))
+    print_table(rows, right="rrrr" if raw else "rrr")
 
 
 def _raw_bytes(info: Any) -> int | None:

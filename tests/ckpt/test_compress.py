@@ -499,9 +499,9 @@ def test_tools(cube: Path, tmp_path: Path) -> None:
     assert "uncompressed" in shown and "zlib:1" in shown and "STORED" in shown
     found = json.loads(dmr("ckpt", "show", cube, "--json").stdout)
     assert found["raw_bytes"] > found["bytes"] and found["arrays"][0]["compression"] == "zlib:1"
-    listed = dmr("ckpt", "ls", cube.parent).stdout.splitlines()
+    listed = dmr("ckpt", "ls", cube.parent, "--raw").stdout.splitlines()
     assert listed[0].split()[:4] == ["STEP", "GEN", "SIZE", "RAW"]
-    (entry,) = json.loads(dmr("ckpt", "ls", cube.parent, "--json").stdout)
+    (entry,) = json.loads(dmr("ckpt", "ls", cube.parent, "--raw", "--json").stdout)
     assert entry["raw_bytes"] == found["raw_bytes"]
     assert dmr("ckpt", "verify", cube).returncode == 0
 

@@ -20,7 +20,7 @@ from dmr import ckpt
 from dmr.ckpt import ArrayItem, Block, CheckpointError, Damaged, StorageError, Store
 from dmr.ckpt.commit import mark_bad, read_bad
 from dmr.ckpt.storage import manifest, opening
-from dmr.launcher.cli.ckpt import verify
+from dmr.launcher.cli.ckpt import ls, verify
 
 WHOLE = np.arange(4000.0)
 STATE = {"u": ArrayItem(WHOLE, Block(), WHOLE.shape)}
@@ -114,6 +114,12 @@ def test_damage_is_noted_and_taken_back(path: Path) -> None:
     assert run(path)[0] == 1 and read_bad(path)
     path.write_bytes(clean)
     assert run(path)[0] == 0 and read_bad(path) is None
+
+
+def test_a_listing_opens_no_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dmr.ckpt.storage.h5file.read_content", lambda path: pytest.fail("it was opened"))
+    found = CliRunner().invoke(ls, [str(path.parent)])
+    assert found.exit_code == 0 and path.name in found.output and "RAW" not in found.output
 
 
 # -- files that go while they are open
