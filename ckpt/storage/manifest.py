@@ -22,6 +22,8 @@ from ..transfer.pieces import Pieces
 from .filters import Filter
 
 FORMAT = "dmr-checkpoint"
+GROUPS = ("ragged", "particles", "per-rank", "stream")
+"""Kinds of state that is kept as several arrays."""
 VERSION = 2
 PLAIN = 1
 """Version of files in which nothing is compressed."""
@@ -203,7 +205,15 @@ class Manifest:
                 raise Damaged(f"the digests of array {each.name!r} are out of place")
             first += each.pieces
             chunk += 0 if each.filter is None else each.pieces
+        for name, entry in found.groups.items():
+            columns = entry.get("columns", []) if isinstance(entry, dict) else None
+            if not isinstance(columns, list) or entry.get("kind") not in GROUPS or not all(map(_is_text, columns)):
+                raise Damaged(f"the manifest is malformed (what makes up {name!r})")
         return found
+
+
+def _is_text(each: Any) -> bool:
+    return isinstance(each, str)
 
 
 def digest(data: Any) -> int:

@@ -192,6 +192,9 @@ def _npy_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
 def _write_npz(
     file: CheckpointFile, entries: Sequence[ArrayEntry], target: Path, progress: Progress | None, threads: int
 ) -> None:
+    for entry in entries:
+        if any(each == "\0" or "\ud800" <= each <= "\udfff" for each in entry.name):
+            raise Unsupported(f"the array {entry.name!r} can't have its name in a .npz file: export to .h5 or a folder")
     with zipfile.ZipFile(target, "x", allowZip64=True) as archive:
         for entry in entries:
             found = np.empty(entry.shape, entry.dtype)

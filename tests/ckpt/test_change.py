@@ -22,6 +22,7 @@ from dmr.ckpt import (
     Replicated,
     RngItem,
     Store,
+    Unsupported,
     ValueItem,
 )
 from dmr.ckpt.tools.compare import differences
@@ -262,3 +263,15 @@ def test_files_that_can_not_be_imported_are_told_in_a_line(tmp_path: Path) -> No
     ):  # fmt: skip
         found = dmr("ckpt", "import", tmp_path / name, "--to", tmp_path / "c")
         assert found.returncode == 1 and said in found.stderr and found.stderr.count("\n") == 1, found.stderr
+
+
+@pytest.mark.parametrize("name", ["n\0a", "n\ud800"])
+def test_names_that_an_archive_would_cut_are_refused(tmp_path: Path, name: str) -> None:
+    with Store(tmp_path / "c") as store:
+        path = store.save(1, {name: ArrayItem(WHOLE, Block(), WHOLE.shape)}).path
+    with ckpt.open(path) as file:
+        with pytest.raises(Unsupported, match="can't have its name"):
+            export(file, tmp_path / "all.npz")
+        assert not list(tmp_path.glob("*npz*"))
+        (written,) = export(file, tmp_path / "plain")
+        assert (np.load(written) == WHOLE).all()

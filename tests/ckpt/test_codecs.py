@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from dmr.ckpt import Damaged, Unsupported
 from dmr.ckpt.state import dtypes, rng, values
 from dmr.ckpt.storage.h5file import dataset_name
+from dmr.ckpt.storage.manifest import Manifest
 
 plain = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(),
@@ -159,3 +160,33 @@ def test_dataset_names_are_links_of_one_part(name: str) -> None:
 @given(st.text(st.characters()), st.text(st.characters()))
 def test_dataset_names_differ_when_names_do(one: str, other: str) -> None:
     assert one == other or dataset_name(one) != dataset_name(other)
+
+
+GOOD = Manifest(3, 1, "run", "token", 2, None, (), {"k": 1}, {}, {"dust": {"kind": "particles", "columns": ["x"]}})
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("step", math.inf), ("step", None), ("ranks", "many"), ("arrays", 3), ("arrays", [None]), ("values", 7),
+        ("groups", {"g": None}), ("groups", {"g": {}}), ("groups", {"g": {"kind": []}}),
+        ("groups", {"g": {"kind": "crystal"}}), ("groups", {"g": {"kind": "particles", "columns": True}}),
+        ("groups", {"g": {"kind": "particles", "columns": [1]}}), ("groups", [1]),
+    ],
+)  # fmt: skip
+def test_malformed_manifests_are_damage(key: str, value: object) -> None:
+    assert Manifest.decode(GOOD.encode()) == GOOD
+    with pytest.raises(Damaged):
+        Manifest.decode(json.dumps({**json.loads(GOOD.encode()), key: value}).encode())
+
+
+def test_a_shape_beyond_all_numbers_is_damage() -> None:
+    from dmr.ckpt import Block
+    from dmr.ckpt.storage.manifest import ArrayEntry
+
+    entry = ArrayEntry("u", "u", (2, 3), np.dtype("f8"), Block(), 4096, 512, 0)
+    text = json.loads(Manifest(3, 1, "", "", 1, None, (entry,), {}, {}).encode())
+    for shape in ([math.inf, 3], [2**40, 2**40], [-1, 3]):
+        text["arrays"][0]["shape"] = shape
+        with pytest.raises(Damaged):
+            Manifest.decode(json.dumps(text).encode())
