@@ -46,7 +46,8 @@ with Store(place / "checkpoints", comm, deadline=20, compress=sys.argv[4]) as st
     for number in range(cases):
         # A save over a file that is not kept any more needs little: so it is only at times.
         store.recycle = number % 5 == 0
-        leave(dice.randrange(0, int(size * 1.2)))
+        # Now and then there is room for certain, so that a save follows those that were refused.
+        leave(4 * size if number % 8 == 3 else dice.randrange(0, int(size * 1.2)))
         # With the look at the free space taken away, the error comes from wherever the space ends.
         dmr.ckpt.save.describe_space = asked if number % 4 == 0 else lambda folder, needed, spare: None
         try:
