@@ -16,7 +16,7 @@ import numpy.typing as npt
 from .comm.cores import threads_of
 from .comm.group import Group
 from .comm.trouble import Trouble
-from .errors import Damaged, Mismatch
+from .errors import CheckpointError, Damaged, Mismatch
 from .layouts.box import Box
 from .state import rng, values
 from .state.items import ArraySpec
@@ -272,7 +272,12 @@ def open_together(path: str | os.PathLike[str], group: Group) -> CheckpointFile:
     file: CheckpointFile | None = None
     with trouble:
         file = CheckpointFile(path)
-    group.agree(trouble.error, f"opening {path}")
+    try:
+        group.agree(trouble.error, f"opening {path}")
+    except CheckpointError:
+        if file is not None:
+            file.close()
+        raise
     assert file is not None
     return file
 
