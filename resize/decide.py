@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import traceback
 
 from . import words
 from .outlook import Survey
-from .policy import Policy, Proposal
+from .policy import Policy, PolicyError, Proposal
 from .situation import Rules, Situation
 from .sizes import next_larger, next_smaller
 from .view import ActionName, Choice, ClusterView, Decision, RunView
@@ -44,12 +45,14 @@ def decide(
     ------
     ValueError
         When the run has no allowed sizes.
+    PolicyError
+        When the policy raised anything; the message names its own line.
     """
     if not run.sizes:
         raise ValueError(f"run {run.run} has no allowed sizes")
     situation = Situation(run, cluster, policy.rules, survey, detailed=table)
     settled = _binding(situation)
-    proposal = settled if settled is not None else _bounded(situation, policy.propose(situation))
+    proposal = settled if settled is not None else _bounded(situation, _proposed(policy, situation))
     action, nodes, reason = _action(situation, proposal)
     rows = _table(situation, proposal, nodes) if table else ()
     facts = {**_facts(situation), **proposal.facts} if table else dict(proposal.facts)
@@ -90,6 +93,17 @@ def _suggested(situation: Situation) -> Proposal:
     if wanted not in situation.sizes:
         return Proposal(run.nodes, f"the application suggests {words.nodes(wanted)}, which is not an allowed size here")
     return Proposal(wanted, f"the application suggests to {run.suggestion}")
+
+
+def _proposed(policy: Policy, situation: Situation) -> Proposal:
+    try:
+        return policy.propose(situation)
+    except PolicyError:
+        raise
+    except Exception as error:  # a user's own policy may raise anything
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        raise PolicyError(f"the policy {policy.name} failed ({place.filename}, line {place.lineno}): {what}") from error
 
 
 def _bounded(situation: Situation, proposal: Proposal) -> Proposal:

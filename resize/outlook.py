@@ -4,6 +4,9 @@ The scheduler is taken to work as Slurm's backfill does with one reservation (EA
 "The ANL/IBM SP scheduling system"): jobs start in order of priority; the first that can't, the *head*,
 gets a reservation at its *shadow time*, when enough running jobs have reached their limits; a job
 behind it may start if it ends before that, or takes none of the nodes that the head will need.
+
+A job that takes a range of sizes (``sbatch --nodes=2-16``) starts as soon as there is the least of them, and then on as
+many nodes as are free up to the most; Slurm reserves as many for its turn.
 """
 
 from __future__ import annotations
@@ -43,6 +46,11 @@ def can_start(job: JobView) -> bool:
     return job.reason.strip("() ").split(",")[0].split(":")[0].strip().lower() in STARTABLE
 
 
+def most(job: JobView) -> int:
+    """Return the largest size that a pending job takes."""
+    return max(job.nodes, job.nodes_max or job.nodes)
+
+
 def margin(left: float) -> float:
     """Return the seconds to be left free before a turn that is so many seconds away."""
     return max(LATE * left, min(MARGIN, MARGIN_SHARE * left))
@@ -54,6 +62,15 @@ def by_priority(job: JobView) -> tuple[float, float, str]:
 
 
 @dataclass(frozen=True)
+class Placed:
+    """A pending job that starts at once, on so many nodes, until its limit."""
+
+    job: JobView
+    nodes: int
+    end: float
+
+
+@dataclass(frozen=True)
 class Pass:
     """The result of one scheduling pass.
 
@@ -62,7 +79,7 @@ class Pass:
     never), ``extra`` the nodes that will be left beside it then.
     """
 
-    started: tuple[JobView, ...]
+    started: tuple[Placed, ...]
     room: int
     head: JobView | None
     shadow: float
@@ -82,23 +99,27 @@ def schedule(now: float, idle: int, releases: Iterable[tuple[float, int]], waiti
         The jobs that could start, in order of priority.
     """
     ends = list(releases)
-    started: list[JobView] = []
+    started: list[Placed] = []
     head: JobView | None = None
     shadow, extra = math.inf, idle
     for job in waiting:
         end = math.inf if job.time_limit is None else now + job.time_limit
         if head is None:
             if job.nodes <= idle:
-                idle -= job.nodes
-                ends.append((end, job.nodes))
-                started.append(job)
+                taken = min(most(job), idle)
+                idle -= taken
+                ends.append((end, taken))
+                started.append(Placed(job, taken, end))
             else:
                 head = job
                 shadow, extra = shadow_time(idle, ends, job.nodes)
+                if shadow < math.inf:
+                    extra -= min(extra, most(job) - job.nodes)
         elif job.nodes <= idle and (end <= shadow or job.nodes <= extra):
-            idle -= job.nodes
-            extra -= job.nodes if end > shadow else 0
-            started.append(job)
+            taken = min(most(job), idle if end <= shadow else min(idle, extra))
+            idle -= taken
+            extra -= taken if end > shadow else 0
+            started.append(Placed(job, taken, end))
     return Pass(tuple(started), idle, head, shadow, idle if head is None else extra)
 
 
@@ -152,19 +173,19 @@ class Survey:
         """Free nodes over time once every waiting job has its place, in order of priority."""
         now = self.cluster.time
         profile = Profile(now, self.now.room, self.all_releases)
-        started = {each.job for each in self.now.started}
+        started = {each.job.job for each in self.now.started}
         for job in self.waiting[:PLANNED]:
             if job.job not in started:
                 limit = math.inf if job.time_limit is None else job.time_limit
-                profile.reserve(profile.earliest(job.nodes, limit), limit, job.nodes)
+                start = profile.earliest(job.nodes, limit)
+                if start < math.inf:
+                    profile.reserve(start, limit, min(most(job), profile.least(start, limit)))
         return profile
 
     @cached_property
     def all_releases(self) -> list[tuple[float, int]]:
         """Ends of the running jobs and of those that start now."""
-        now = self.cluster.time
-        taken = [(math.inf if j.time_limit is None else now + j.time_limit, j.nodes) for j in self.now.started]
-        return [*self.releases, *taken]
+        return [*self.releases, *((each.end, each.nodes) for each in self.now.started)]
 
 
 class Outlook:
@@ -297,7 +318,7 @@ class Outlook:
         if self.now.head is None or not sizes or sizes[0] >= held:
             return None
         least, room = sizes[0], self.now.room
-        starting = {each.job for each in self.now.started}
+        starting = {each.job.job for each in self.now.started}
         blocked = [each for each in self.waiting if each.job not in starting]
         for job in blocked[:tries]:
             enough = [size for size in sizes if size < held and room + held - size >= job.nodes]
@@ -319,7 +340,7 @@ class Outlook:
 
     def _starts(self, job: JobView, released: int) -> bool:
         """Whether a job behind the head would start if so many nodes were released."""
-        return any(each.job == job.job for each in self.after_release(released).started)
+        return any(each.job is job for each in self.after_release(released).started)
 
     def _may_backfill(self, job: JobView, released: int) -> bool:
         """Whether a job behind the head could start at all if so many nodes were released."""

@@ -60,6 +60,9 @@ class Policy(Protocol):
     A policy may have a method ``may_change(held, sizes, glance) -> bool`` as well. Where it returns False,
     ``propose`` would keep the size whatever else is known; the simulation does not ask then. A policy
     with that method promises, too, that its answer does not change while run and cluster don't.
+
+    Where its attribute ``moldable`` is true, a run that has to queue again, as at its time limit, asks for all of its
+    sizes and takes what is free; else for the size that it had.
     """
 
     @property
@@ -134,7 +137,7 @@ def load_policy(
     names = {each.name for each in dataclasses.fields(Rules)}
     rules = _build(Rules, {key: given.pop(key) for key in list(given) if key in names}, "rules")
     made = _build(_find(spec, folder), {**given, "rules": rules}, spec)
-    if isinstance(made, Policy):
+    if isinstance(made, Policy) and isinstance(made.rules, Rules):
         return made
     if not callable(getattr(made, "propose", None)):
         raise PolicyError(f"the policy {spec} has no method propose(situation)")

@@ -78,6 +78,7 @@ def replay(run: str, policy: str, pairs: tuple[str, ...], as_json: bool) -> None
       dmr replay heat-4711 --policy static --json
     """
     from ...resize.explain import decision_from_json, decision_to_json
+    from ...resize.policy import PolicyError
     from ...resize.record import cluster_from_json, run_from_json
     from ...resize.replay import Frame
     from ...resize.replay import replay as again
@@ -90,7 +91,10 @@ def replay(run: str, policy: str, pairs: tuple[str, ...], as_json: bool) -> None
             frames.append(Frame(view, cluster, decision_from_json(each["decision"])))
     if not frames:
         fail(f"the decisions of {run} were recorded without what they were made from; they can't be replayed")
-    result = again(frames, make_policy(policy, read_options(pairs)))
+    try:
+        result = again(frames, make_policy(policy, read_options(pairs)))
+    except PolicyError as error:
+        fail(f"can't replay {run}: {error}")
     really = _really(run)
     finished = really["state"] == "finished"
     finish = really["time"] if finished else result.real_finish

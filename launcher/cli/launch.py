@@ -379,7 +379,7 @@ def _first_decision(options: RunOptions, engine: Engine, allocation: Allocation,
     """Return what the policy would say now, of a run whose speed is not known yet."""
     from ...resize.decide import decide
     from ...resize.explain import explain
-    from ...resize.policy import load_policy
+    from ...resize.policy import PolicyError, load_policy
     from ...resize.view import RunView
 
     cluster = engine.observe()
@@ -389,7 +389,10 @@ def _first_decision(options: RunOptions, engine: Engine, allocation: Allocation,
         cluster.time, options.run, 1, nodes, options.sizes, since=cluster.time - 86400, job=allocation.job,
         end=allocation.end, in_place=not engine.can_submit,
     )  # fmt: skip
-    return explain(decide(run, cluster, load_policy(options.policy, dict(options.policy_options))))
+    try:
+        return explain(decide(run, cluster, load_policy(options.policy, dict(options.policy_options))))
+    except PolicyError as error:
+        return f"nothing can be decided: {error}"
 
 
 def main() -> NoReturn:

@@ -75,6 +75,16 @@ class _Share(click.ParamType):
     shell_complete=one_of("least", "preferred", "asked", "largest", "range"),
     help="What a malleable job asks for: least, preferred, asked, largest, or range (as much as is free).",
 )
+@click.option(
+    "--start-most", type=click.FloatRange(1), metavar="TIMES", help="A range goes up to TIMES its least size only."
+)
+@click.option(
+    "--time-min",
+    type=_Share(),
+    default=1.0,
+    metavar="SHARE",
+    help="To what share of its time limit a backfill scheduler may cut a malleable job's (sbatch --time-min).",
+)
 @click.option("--interval", type=TIME, default="60", show_default=True, help="Time between looks at the queue.")
 @click.option("--save", type=TIME, default="3", show_default=True, help="Time to save the state.")
 @click.option("--launch", type=TIME, default="4", show_default=True, help="Time to start the program.")
@@ -187,8 +197,9 @@ def _regimes(given: dict[str, Any]) -> list[Regime]:
         policy = make_policy(name, read_options(given["pairs"]))
         try:
             launcher = Launcher(
-                policy, given["interval"], given["save"], given["launch"], given["load_time"], given["start"]
-            )
+                policy, given["interval"], given["save"], given["launch"], given["load_time"], given["start"],
+                given["start_most"] or math.inf, given["time_min"],
+            )  # fmt: skip
         except ValueError as error:
             fail(str(error), EXIT_USAGE)
         regimes.append(Regime(f"policy {name}", "user", share, scheduler, launcher, cycle))
@@ -264,6 +275,9 @@ def _as_json(workload: Workload, nodes: int, given: dict[str, Any], results: lis
         "load": _number(workload.load(nodes)),
         "scheduler": given["scheduler"],
         "malleable": given["malleable"],
+        "start": given["start"],
+        "start_most": given["start_most"],
+        "time_min": given["time_min"],
         "seeds": given["seeds"],
         "problems": [vars(each) for each in workload.problems],
         "regimes": [

@@ -176,7 +176,7 @@ class Changes:
         """Ask the policy, and record what it says, unless it says the same again of the same view of the queue."""
         from ...resize.decide import decide
         from ...resize.explain import decision_to_json
-        from ...resize.policy import load_policy
+        from ...resize.policy import PolicyError, load_policy
         from ...resize.record import cluster_to_json, run_to_json
 
         if self.policy is None:
@@ -194,9 +194,10 @@ class Changes:
                 run = replace(run, witnesses=self.witness.told())
                 decision = decide(run, view, self.policy)
         except Exception as error:  # a user's own policy may raise anything; the run goes on
-            self.account.record("failed", what=f"policy {self.options.policy}: {error!r}")
-            stay = words.nodes(app.nodes)
-            self.console.warn(f"the policy {self.options.policy} failed, staying at {stay}: {error!r}")
+            known = isinstance(error, PolicyError)
+            what = str(error) if known else f"the policy {self.options.policy} failed: {error!r}"
+            self.account.record("failed", what=what)
+            self.console.warn(f"{what}; staying at {words.nodes(app.nodes)}")
             self._not_before = self.account.clock() + self.options.query_interval
             return None
         self._again = math.inf if decision.again is None else self.account.clock() + max(0.5, decision.again)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from .. import words
 from ..outlook import spare
@@ -34,6 +35,7 @@ class Queue:
     worth: float = 1.0
     rules: Rules = Rules()
     name: str = "queue"
+    moldable: ClassVar[bool] = True
 
     def may_change(self, held: int, sizes: Sequence[int], glance: Glance) -> bool:
         """Whether a waiting job could get enough from us, or we enough idle nodes for a larger size."""

@@ -146,10 +146,13 @@ class Simulation:
 
     # -- what owners do
 
-    def submit(self, job: str, nodes: int, most: int, limit: float, owner: Owner, run: str | None = None) -> Request:
+    def submit(
+        self, job: str, nodes: int, most: int, limit: float, owner: Owner, run: str | None = None,
+        least_limit: float = math.inf,
+    ) -> Request:  # fmt: skip
         """Put a request into the queue."""
         self._orders += 1
-        request = Request(job, self._orders, nodes, most, limit, self.now, owner, run)
+        request = Request(job, self._orders, nodes, most, limit, self.now, owner, run, least_limit)
         self.queue.append(request)
         self._dirty = True
         return request

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..decide import decide
-from ..outlook import spare
+from ..outlook import MINUTE, spare
 from ..policy import Policy
 from ..view import Costs, Rate, RunView
 from .engine import Outcome, Simulation, submit_rigid
@@ -41,6 +41,10 @@ class Launcher:
     start
         What a malleable job asks for at its submission: ``least``, ``preferred``, ``asked`` (as if rigid),
         ``largest``, or ``range`` for all from least to largest, of which the scheduler gives what is free.
+    start_most
+        A range goes up to so many times the least size.
+    time_min
+        The share of its time limit, in whole minutes, to which a backfill scheduler may cut that of a malleable job.
     lead
         A run that would reach its time limit saves so many seconds before it, a quarter of it at most, and queues
         again.
@@ -52,6 +56,8 @@ class Launcher:
     launch: float = 4.0
     load: float = 3.0
     start: str = "range"
+    start_most: float = math.inf
+    time_min: float = 1.0
     lead: float = 60.0
 
     def __post_init__(self) -> None:
@@ -59,6 +65,10 @@ class Launcher:
             raise ValueError(f"start is {self.start!r}; it can be {', '.join(STARTS)}")
         if not self.interval > 0:
             raise ValueError(f"interval is {self.interval:g} s; runs can't look at the queue all the time")
+        if not self.start_most >= 1:
+            raise ValueError(f"a range can't go up to {self.start_most:g} times the least size")
+        if not 0 < self.time_min <= 1:
+            raise ValueError(f"the share of a time limit is {self.time_min:g}; it can be above 0, up to 1")
 
     def submit(self, simulation: Simulation, job: Job) -> None:
         """Submit a job: malleable under this launcher if it can be, else rigid."""
@@ -71,7 +81,7 @@ class Launcher:
         """Return least and most nodes asked for at submission."""
         least, largest = job.sizes[0], job.sizes[-1]
         if self.start == "range":
-            return least, largest
+            return least, max(size for size in job.sizes if size <= self.start_most * least)
         sizes = {"least": least, "preferred": job.preferred, "asked": job.nodes, "largest": largest}
         found = min(max(sizes[self.start], least), largest)
         return found, found
@@ -85,8 +95,8 @@ class Run:
 
     __slots__ = (
         "alive", "allocation", "asked", "busy", "computing", "costs", "done", "epoch", "generation", "id", "job",
-        "launcher", "limit", "nodes", "outcome", "poll_origin", "poll_set", "rates", "resizes", "seen", "simulation",
-        "since", "stamp", "steps", "successor", "takeover", "waits",
+        "launcher", "least_limit", "limit", "nodes", "outcome", "poll_origin", "poll_set", "rates", "resizes", "seen",
+        "simulation", "since", "stamp", "steps", "successor", "takeover", "waits",
     )  # fmt: skip
 
     def __init__(self, simulation: Simulation, job: Job, launcher: Launcher) -> None:
@@ -95,6 +105,7 @@ class Run:
         self.outcome = Outcome(job, malleable=True)
         simulation.schedule.outcomes.append(self.outcome)
         self.limit = job.limit * job.seconds(job.sizes[0]) / job.runtime
+        self.least_limit = max(MINUTE, MINUTE * math.ceil(launcher.time_min * self.limit / MINUTE))
         self.steps = max(1, round(job.runtime / min(STEP, job.runtime / 50)))
         self.costs = Costs(launcher.save, launcher.launch, launcher.load)
         self.allocation: Allocation | None = None
@@ -118,20 +129,23 @@ class Run:
         self.generation += 1
         self.asked = self.simulation.now
         name = f"{self.id}.{self.generation}"
-        return self.simulation.submit(name, least, most, min(self.limit, limit or self.limit), self, self.id)
+        limit = min(self.limit, limit or self.limit)
+        return self.simulation.submit(name, least, most, limit, self, self.id, self.least_limit)
 
     def started(self, allocation: Allocation) -> None:
         """The scheduler starts the first job of the run, or a successor."""
         simulation = self.simulation
         self.successor = None
         if self.allocation is None:
-            self.allocation, self.nodes, self.since = allocation, self._usable(allocation.nodes), simulation.now
+            before, self.nodes = self.nodes, self._usable(allocation.nodes)
+            self.allocation, self.since = allocation, simulation.now
             if self.outcome.start == math.inf:
                 self.outcome.start = simulation.now
                 self.poll_origin = simulation.now + self.launcher.interval * ((self.job.id * 0.6180339887) % 1.0)
                 self._trim()
                 self._compute(simulation.now)
             else:
+                self.resizes += self.nodes != before
                 self._trim()
                 self.busy = True
                 self._later(simulation.now + self.launcher.launch + self.launcher.load, self._loaded)
@@ -222,7 +236,8 @@ class Run:
         self.allocation = self.takeover = None
 
     def _at_limit(self) -> None:
-        self._leave(self.nodes, self.nodes)
+        moldable = getattr(self.launcher.policy, "moldable", False)
+        self._leave(*(self.launcher.span(self.job) if moldable else (self.nodes, self.nodes)))
 
     # -- changes of size
 
@@ -253,8 +268,6 @@ class Run:
             self.allocation = None
             self.successor = self._submit(least, most)
 
-        if least != self.nodes:
-            self.resizes += 1
         self._drain(saved)
 
     def _saved_for_takeover(self) -> None:

@@ -10,27 +10,39 @@ from typing import Any
 import numpy as np
 
 from .. import words
+from ..outlook import MINUTE
 from ..view import JobView
 
 
 class Request:
     """A job in the queue.
 
-    ``nodes`` is the least and ``most`` the largest size that it takes; ``owner`` whatever is to be told when it
-    starts, ``run`` the id of the malleable run that it belongs to. ``reserved`` is the start that a conservative
-    scheduler promised.
+    ``nodes`` is the least and ``most`` the largest size that it takes; ``least_limit`` the time limit to which a
+    backfill scheduler may cut its own to start it earlier, as ``sbatch --time-min`` allows; ``owner`` whatever is to be
+    told when it starts, ``run`` the id of the malleable run that it belongs to. ``reserved`` is the start that a
+    conservative scheduler promised.
     """
 
-    __slots__ = ("job", "limit", "most", "nodes", "order", "owner", "reserved", "run", "slot", "submitted", "view")
+    __slots__ = (
+        "job", "least_limit", "limit", "most", "nodes", "order", "owner", "reserved", "run", "slot", "submitted",
+        "view",
+    )  # fmt: skip
 
     def __init__(
-        self, job: str, order: int, nodes: int, most: int, limit: float, submitted: float, owner: Any, run: str | None
-    ) -> None:
+        self, job: str, order: int, nodes: int, most: int, limit: float, submitted: float, owner: Any, run: str | None,
+        least_limit: float = math.inf,
+    ) -> None:  # fmt: skip
         self.job, self.order, self.nodes, self.most, self.limit = job, order, nodes, most, limit
+        self.least_limit = min(limit, least_limit)
         self.submitted, self.owner, self.run = submitted, owner, run
         self.slot = -1
         self.reserved = math.inf
         self.view: JobView | None = None
+
+    def cut(self, room: float) -> None:
+        """Shorten the limit to the seconds before a reservation, in whole minutes, as Slurm does at the start."""
+        if room < self.limit:
+            self.limit = max(self.least_limit, MINUTE * (room // MINUTE))
 
     def as_view(self) -> JobView:
         if self.view is None:
@@ -91,7 +103,7 @@ class WaitingQueue:
                 self._limit = np.concatenate((self._limit, np.zeros_like(self._limit)))
         request.slot = slot
         self._items.append(request)
-        self._nodes[slot], self._limit[slot] = request.nodes, request.limit
+        self._nodes[slot], self._limit[slot] = request.nodes, request.least_limit
         self._live += 1
 
     def remove(self, request: Request) -> None:
@@ -112,7 +124,7 @@ class WaitingQueue:
         return self._items[self._first] if self._live else None
 
     def behind(self, nodes: int, slack: float, extra: int) -> list[Request]:
-        """Return the requests behind the head that need at most ``nodes``, and are either over within ``slack``
+        """Return the requests behind the head that need at most ``nodes``, and either can be over within ``slack``
         seconds or need at most ``extra``, in order."""
         begin, end = self._first + 1, len(self._items)
         if self._live < 2:
@@ -140,7 +152,7 @@ class WaitingQueue:
         self._items = list(kept)
         for slot, item in enumerate(kept):
             item.slot = slot
-            self._nodes[slot], self._limit[slot] = item.nodes, item.limit
+            self._nodes[slot], self._limit[slot] = item.nodes, item.least_limit
         self._first = 0
 
 

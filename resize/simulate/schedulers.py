@@ -65,6 +65,9 @@ def easy(now: float, machine: Machine, queue: WaitingQueue, start: Start) -> Non
             nodes = min(request.most, free, extra)
             extra -= nodes
             start(request, nodes)
+        elif now + request.least_limit <= shadow:
+            request.cut(shadow - now)
+            start(request, min(request.most, free))
 
 
 def conservative(now: float, machine: Machine, queue: WaitingQueue, start: Start) -> None:
@@ -83,6 +86,9 @@ def conservative(now: float, machine: Machine, queue: WaitingQueue, start: Start
         if request.reserved < math.inf:
             profile.release(max(request.reserved, now), request.limit, request.nodes)
         request.reserved = profile.earliest(request.nodes, request.limit)
+        if request.reserved > now and profile.earliest(request.nodes, request.least_limit) <= now:
+            request.cut(profile.until(request.nodes) - now)
+            request.reserved = now
         if request.reserved <= now and request.nodes <= machine.free:
             nodes = min(request.most, machine.free, profile.least(now, request.limit))
             profile.reserve(now, request.limit, nodes)

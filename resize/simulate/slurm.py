@@ -10,6 +10,10 @@ Slurm 22.05 to 25.05, for jobs that differ in nodes, time limit and arrival only
 3. When running jobs are imagined to have ended, so have all that end within 30 s of them, then within 60 s, and so on
    (``bf_window_linear`` is off), so a reservation is often later than it has to be.
 4. Nodes are picked from the smallest row of neighbours that is large enough, else from the largest rows.
+5. A job that takes a range of sizes gets its time by the least of them, and then reserves nodes up to the most, so
+   that one that could do with few may keep others from being backfilled as one that needs many does.
+6. A job with a least time limit (``--time-min``) is tried and reserved for with that, and at its start has its limit
+   set to as many minutes as there are before the next reservation of its nodes. Only backfilling does so.
 """
 
 from __future__ import annotations
@@ -45,6 +49,10 @@ class _Space:
                     change = until
         return nodes, change
 
+    def until(self, nodes: int) -> float:
+        """Return from when on any of these nodes is reserved, inf if never."""
+        return min((begin for begin, _, free in self.parts if nodes & ~free), default=math.inf)
+
     def reserve(self, start: float, end: float, nodes: int) -> None:
         parts: list[tuple[float, float, int]] = []
         for begin, until, free in self.parts:
@@ -76,8 +84,8 @@ class _Nodes:
         if request.job in self.machine.held:
             self.machine.held[request.job].where = picked
 
-    def later(self, nodes: int, allowed: int) -> tuple[float, int]:
-        """Return when so many of the allowed nodes are free, as far as limits tell, and which."""
+    def later(self, nodes: int, most: int, allowed: int) -> tuple[float, int]:
+        """Return when so many of the allowed nodes are free, as far as limits tell, and which, up to the most."""
         free = self.free()
         ends = sorted((max(each.end, self.now), each.where) for each in self.machine.held.values())
         place, window = 0, WINDOW
@@ -88,8 +96,9 @@ class _Nodes:
                 free |= released
                 place += 1
             window *= 2
-            if (free & allowed).bit_count() >= nodes:
-                return when, pick(free & allowed, nodes)
+            found = free & allowed
+            if found.bit_count() >= nodes:
+                return when, pick(found, min(most, found.bit_count()))
         return math.inf, 0
 
 
@@ -137,22 +146,23 @@ def _place(request: Request, now: float, nodes: _Nodes, space: _Space, start: St
     """Start a request, or reserve nodes for it, at the first time at which no reservation is in the way."""
     when: float | None = now
     while when is not None:
-        end = when + request.limit
+        end = when + request.least_limit
         allowed, change = space.common(when, end)
         if allowed.bit_count() < request.nodes:
             when = change
             continue
         idle = nodes.free() & allowed
-        found, picked = now, idle
+        found = now
         if idle.bit_count() < request.nodes:
-            found, picked = nodes.later(request.nodes, allowed)
-        elif when <= now:
-            nodes.begin(request, idle, start)
-            return
+            found, picked = nodes.later(request.nodes, request.most, allowed)
         else:
-            picked = pick(idle, request.nodes)
+            picked = pick(idle, min(request.most, idle.bit_count()))
+            if when <= now:
+                request.cut(space.until(picked) - now)
+                nodes.begin(request, idle, start)
+                return
         found = max(found, when)
-        end = found + request.limit
+        end = found + request.least_limit
         if found == math.inf or (change is not None and found > change):
             when = change
         elif space.common(found, end)[0] & picked != picked:

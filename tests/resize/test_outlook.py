@@ -30,9 +30,31 @@ def test_a_pass_by_hand() -> None:
         waiting("a", 1, 30.0), waiting("b", 7), waiting("c", 1, 40.0), waiting("d", 1, 900.0), waiting("e", 1, 900.0),
     ]  # fmt: skip
     found = schedule(0.0, 4, [(50.0, 4)], jobs)
-    assert [job.job for job in found.started] == ["a", "c", "d"]
+    assert [each.job.job for each in found.started] == ["a", "c", "d"]
     assert found.head is not None and found.head.job == "b"
     assert (found.shadow, found.extra, found.room) == (50.0, 0, 1)
+
+
+def test_a_job_that_takes_a_range_takes_what_is_free() -> None:
+    """6 free, 4 come at 50. a takes 1 to 3, so 3 are left; b needs 5: from 50 on 5 of 7, and d takes one beside it.
+
+    Where b takes up to 7 as well, none is left beside it: d has to wait, and c takes 2 of the 3 until b's turn.
+    """
+    a, c, d = waiting("a", 1, 900.0, nodes_max=3), waiting("c", 1, 40.0, nodes_max=2), waiting("d", 1, 900.0)
+    found = schedule(0.0, 6, [(50.0, 4)], [a, waiting("b", 5), d])
+    assert [(each.job.job, each.nodes, each.end) for each in found.started] == [("a", 3, 900.0), ("d", 1, 900.0)]
+    assert (found.shadow, found.extra, found.room) == (50.0, 1, 2)
+    found = schedule(0.0, 6, [(50.0, 4)], [a, waiting("b", 5, nodes_max=16), c, d])
+    assert [(each.job.job, each.nodes, each.end) for each in found.started] == [("a", 3, 900.0), ("c", 2, 40.0)]
+    assert (found.shadow, found.extra, found.room) == (50.0, 0, 1)
+
+
+def test_a_turn_is_kept_free_for_the_most_that_a_job_takes() -> None:
+    """2 of 8 idle, 6 come at 600: the waiting job needs 4 of them, and takes all 8, so the idle two are its, too."""
+    running = JobView("1", "running", 6, end=600.0)
+    for most, limit in ((None, None), (6, None), (8, 540.0)):
+        cluster = ClusterView(0.0, 8, 2, (running, waiting("2", 4, 100.0, nodes_max=most)))
+        assert Outlook(Survey(cluster), "r", None).limit(2) == limit, most
 
 
 @pytest.mark.parametrize(
@@ -109,31 +131,39 @@ def test_nodes_that_a_job_behind_the_head_can_use_soon_are_wanted() -> None:
     assert outlook.limit(4) == 180.0
 
 
-jobs = st.lists(st.tuples(st.integers(1, 8), st.one_of(st.none(), st.integers(1, 500))), max_size=8)
+limits = st.one_of(st.none(), st.integers(1, 500))
+jobs = st.lists(st.tuples(st.integers(1, 8), limits), max_size=8)
+ranges = st.lists(st.tuples(st.integers(1, 8), st.integers(0, 4), limits), max_size=8)
+
+
+def in_queue(queue: list[tuple[int, int, int | None]]) -> list[JobView]:
+    """Return waiting jobs of (least, more, limit)."""
+    return [waiting(str(n), least, end, nodes_max=least + more) for n, (least, more, end) in enumerate(queue)]
 
 
 @settings(max_examples=200)
-@given(st.integers(0, 8), jobs, jobs)
+@given(st.integers(0, 8), jobs, ranges)
 def test_a_pass_starts_no_more_than_is_free_and_never_delays_the_head(
-    idle: int, running: list[tuple[int, int | None]], queue: list[tuple[int, int | None]]
+    idle: int, running: list[tuple[int, int | None]], queue: list[tuple[int, int, int | None]]
 ) -> None:
     releases = [(math.inf if end is None else float(end), nodes) for nodes, end in running]
-    found = schedule(0.0, idle, releases, [waiting(str(n), nodes, end) for n, (nodes, end) in enumerate(queue)])
-    assert sum(job.nodes for job in found.started) + found.room == idle
+    found = schedule(0.0, idle, releases, in_queue(queue))
+    assert sum(each.nodes for each in found.started) + found.room == idle
+    assert all(each.job.nodes <= each.nodes <= (each.job.nodes_max or 0) for each in found.started)
     if found.head is None or found.shadow == math.inf:
         return
-    ends = [*releases, *((math.inf if j.time_limit is None else float(j.time_limit), j.nodes) for j in found.started)]
+    ends = [*releases, *((each.end, each.nodes) for each in found.started)]
     free_then = found.room + sum(nodes for end, nodes in ends if end <= found.shadow)
     assert free_then >= found.head.nodes
 
 
 @settings(max_examples=200)
-@given(st.integers(0, 8), jobs, jobs, st.integers(1, 800))
+@given(st.integers(0, 8), jobs, ranges, st.integers(1, 800))
 def test_what_is_unwanted_is_what_a_limit_can_be_had_for(
-    idle: int, running: list[tuple[int, int | None]], queue: list[tuple[int, int | None]], until: int
+    idle: int, running: list[tuple[int, int | None]], queue: list[tuple[int, int, int | None]], until: int
 ) -> None:
     held = [JobView(f"r{n}", "running", nodes, end=end) for n, (nodes, end) in enumerate(running)]
-    pending = [waiting(str(n), nodes, end) for n, (nodes, end) in enumerate(queue)]
+    pending = in_queue(queue)
     total = idle + sum(nodes for nodes, _ in running)
     outlook = Outlook(Survey(ClusterView(0.0, total, idle, (*held, *pending))), "r", None)
     free = outlook.unwanted(float(until))

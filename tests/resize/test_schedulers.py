@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dmr.resize.simulate.engine import Outcome, Schedule, Simulation, simulate_rigid
-from dmr.resize.simulate.queue import Machine, Request, WaitingQueue
+from dmr.resize.simulate.queue import Allocation, Machine, Request, WaitingQueue
 from dmr.resize.simulate.schedulers import SCHEDULERS, Start, conservative, easy
 from dmr.resize.simulate.slurm import pick, slurm
 from dmr.resize.simulate.workload import Job, Workload
@@ -75,6 +76,55 @@ def test_slurm_takes_ends_within_half_a_minute_together() -> None:
     jobs = mix((0, 2, 100, 100), (0, 1, 120, 120), (1, 4, 50, 50), (2, 2, 110, 110))
     assert starts(simulate_rigid(jobs, 5, "easy")) == {1: 0, 2: 0, 3: 100, 4: 150}
     assert starts(simulate_rigid(jobs, 5, "slurm")) == {1: 0, 2: 0, 3: 112, 4: 2}
+
+
+class Holder:
+    """Holds what it is given until its limit."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self.simulation = simulation
+        self.got: dict[str, tuple[float, int, float]] = {}
+
+    def started(self, allocation: Allocation) -> None:
+        now, nodes = self.simulation.now, allocation.nodes
+        self.got[allocation.job] = (now, nodes, allocation.end - now)
+        self.simulation.at(allocation.end, lambda: self.simulation.give_back(allocation))
+
+
+def held(scheduler: str, *asked: tuple[float, int, int, float, float]) -> dict[str, tuple[float, int, float]]:
+    """Return (start, nodes, time limit) of requests for (submit, least, most, limit, least limit) on 100 nodes."""
+    simulation = Simulation(Workload((), 100), 100, scheduler)
+    holder = Holder(simulation)
+
+    def submit(number: int, least: int, most: int, limit: float, least_limit: float) -> None:
+        simulation.submit(str(number), least, most, limit, holder, least_limit=least_limit)
+
+    for number, (when, *request) in enumerate(asked, 1):
+        simulation.at(when, partial(submit, number, *request))
+    simulation.run()
+    return holder.got
+
+
+@pytest.mark.parametrize(("most", "start"), [(20, 2), (50, 2), (100, 900)])
+def test_slurm_keeps_as_many_nodes_for_a_range_as_it_takes(most: int, start: float) -> None:
+    """As seen on Slurm 22.05: 90 of 100 nodes are held for 10 minutes; the head asks for 20, 20 to 50, 20 to 100.
+
+    For the last Slurm keeps all nodes from then on, five minutes long, and a job of 2 nodes and 20 minutes that fits
+    beside the two others waits for it.
+    """
+    got = held("slurm", (0, 90, 90, 600, 600), (1, 20, most, 300, 300), (2, 2, 2, 1200, 1200))
+    assert got["2"][:2] == (600, most) and got["3"][0] == start
+
+
+@pytest.mark.parametrize("scheduler", ["easy", "conservative", "slurm"])
+def test_a_limit_is_cut_to_what_there_is_before_a_turn(scheduler: str) -> None:
+    """90 of 100 nodes are held until 650 s, when all 100 are the head's: 3 may be cut to 5 minutes, and is to the 10
+    whole minutes that there are from 2 s on; 4 may not be cut to less than 11, and waits."""
+    got = held(
+        scheduler, (0, 90, 90, 650, 650), (1, 100, 100, 60, 60), (2, 2, 4, 7200, 300), (3, 2, 2, 7200, 660),
+    )  # fmt: skip
+    assert got["3"] == (2, 4, 600)
+    assert got["2"] == (650, 100, 60) and got["4"] == (710, 2, 7200)
 
 
 def test_nodes_are_picked_among_neighbours() -> None:
