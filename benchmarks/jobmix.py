@@ -168,19 +168,24 @@ class Bench:
             "--", sys.executable, str(HERE / "jobmix_worker.py"), repr(work_of(job)), repr(job.parallel), str(STEPS),
             str(given.kib), str(folder / f"{job.id}.done"),
         ]  # fmt: skip
+        limit = math.ceil(longest(job) / MINUTE)
+        # With --ntasks-per-node sbatch asks for the tasks of the least size, and Slurm gives no more nodes than tasks.
+        asked = [f"--nodes={job.nodes}", f"--time={limit}"]
+        if job.malleable:
+            most = max(size for size in sizes if size <= given.start_most * sizes[0])
+            asked = [f"--nodes={sizes[0]}-{most}", f"--time={limit}"]
+            if given.time_min < 1:
+                asked.append(f"--time-min={math.ceil(given.time_min * limit)}")
         script = folder / f"{job.id}.sh"
         start = shlex.quote(str(folder / f"{job.id}.start"))
         script.write_text(
-            f"#!/bin/bash\n[ -e {start} ] || echo $EPOCHREALTIME >{start}\n"
+            f"#!/bin/bash\n#SBATCH {' '.join(asked)}\n[ -e {start} ] || echo $EPOCHREALTIME >{start}\n"
             f"export JOBMIX_NODES_PER_RANK={given.nodes_per_rank} OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1\n"
             f"export DMR_MODEL_DIR={shlex.quote(str(folder / 'model'))}\n"
             f"exec {shlex.join(argv)}\n"
         )
-        asked = f"{sizes[0]}-{sizes[-1]}" if job.malleable else str(job.nodes)
-        limit = math.ceil(longest(job) / MINUTE)
-        # With --ntasks-per-node sbatch asks for the tasks of the least size, and Slurm gives no more nodes than tasks.
-        options = [f"--job-name=job{job.id}", f"--nodes={asked}", f"--time={limit}"]
-        self.cluster.run(["sbatch", *options, f"--output={folder}/{job.id}-%j.out", str(script)], cwd=folder)
+        options = [f"--job-name=job{job.id}", f"--output={folder}/{job.id}-%j.out"]
+        self.cluster.run(["sbatch", *options, str(script)], cwd=folder)
 
     def _held(self) -> int:
         return int(self.cluster.run(["sinfo", "--noheader", "--format=%F"]).stdout.split("/")[0])
@@ -249,6 +254,7 @@ def summary(mixes: dict[str, Mix], given: argparse.Namespace) -> dict[str, Any]:
         "nodes": given.nodes, "jobs": given.jobs, "seed": given.seed, "load": given.load, "policy": given.policy,
         "mean_runtime": round(statistics.fmean(job.runtime for job in first.workload.jobs), 1),
         "interval": given.interval, "dwell": given.dwell, "nodes_per_rank": given.nodes_per_rank,
+        "time_min": given.time_min, "start_most": given.start_most if math.isfinite(given.start_most) else None,
         "costs": {name: {key: round(value, 3) for key, value in vars(each).items()} for name, each in costs.items()},
         "mixes": rows,
         "central": {
@@ -293,6 +299,8 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--policy", default="queue")
     made.add_argument("--interval", type=float, default=5.0, help="seconds between two looks at the queue")
     made.add_argument("--dwell", type=float, default=10.0, help="seconds that a size is kept at least")
+    made.add_argument("--time-min", type=float, default=0.5, help="share to which a malleable job's limit may be cut")
+    made.add_argument("--start-most", type=float, default=math.inf, help="malleable jobs ask for up to N × the least")
     made.add_argument("--kib", type=int, default=1024, help="state of a job")
     made.add_argument("--nodes-per-rank", type=int, default=16, help="virtual nodes that one rank stands for")
     made.add_argument("--deadline", type=float, default=3600.0, help="seconds that one mix may take")

@@ -98,7 +98,10 @@ def forecast(
     if not any(job.malleable for job in jobs.jobs):
         return simulate_rigid(jobs, given.nodes, SCHEDULER, cycle=CYCLE)
     policy = load_policy(given.policy, {"dwell": f"{given.dwell:g}"})
-    launcher = Launcher(policy, given.interval, costs.save, costs.launch, costs.load)
+    launcher = Launcher(
+        policy, given.interval, costs.save, costs.launch, costs.load, start_most=given.start_most,
+        time_min=given.time_min,
+    )  # fmt: skip
     return simulate_malleable(jobs, given.nodes, launcher, SCHEDULER, cycle=CYCLE)
 
 
