@@ -97,13 +97,16 @@ def _suggested(situation: Situation) -> Proposal:
 
 def _proposed(policy: Policy, situation: Situation) -> Proposal:
     try:
-        return policy.propose(situation)
+        proposal: object = policy.propose(situation)
     except PolicyError:
         raise
     except Exception as error:  # a user's own policy may raise anything
         place = traceback.extract_tb(error.__traceback__)[-1]
         what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         raise PolicyError(f"the policy {policy.name} failed ({place.filename}, line {place.lineno}): {what}") from error
+    if not isinstance(proposal, Proposal):
+        raise PolicyError(f"the policy {policy.name} returned {proposal!r}, not a dmr.resize.policy.Proposal")
+    return proposal
 
 
 def _bounded(situation: Situation, proposal: Proposal) -> Proposal:

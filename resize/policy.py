@@ -83,10 +83,12 @@ class Named:
     name: str
     rules: Rules
 
+    @property
+    def moldable(self) -> bool:
+        return bool(getattr(self.inner, "moldable", False))
+
     def propose(self, situation: Situation) -> Proposal:
-        proposal = self.inner.propose(situation)
-        if not isinstance(proposal, Proposal):
-            raise PolicyError(f"the policy {self.name} returned {proposal!r}, not a dmr.resize.policy.Proposal")
+        proposal: Proposal = self.inner.propose(situation)
         return proposal
 
 

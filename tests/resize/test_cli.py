@@ -19,6 +19,7 @@ from dmr.resize.policy import load_policy
 from dmr.resize.record import cluster_to_json, run_to_json
 from dmr.resize.simulate import swf
 from dmr.resize.simulate.generate import lublin
+from dmr.resize.situation import Situation
 from dmr.resize.view import ClusterView, JobView, Rate, RunView
 
 QUICK = ["--seeds", "2", "--jobs", "40"]
@@ -103,6 +104,13 @@ def test_a_picture(tmp_path: Path) -> None:
     assert bad.exit_code == 1 and "can't draw" in bad.output
 
 
+class Failing:
+    name = "failing"
+
+    def propose(self, situation: Situation) -> None:
+        raise RuntimeError(f"not at {situation.run.nodes}")
+
+
 @pytest.mark.parametrize(
     ("words", "status", "says"),
     [
@@ -114,6 +122,9 @@ def test_a_picture(tmp_path: Path) -> None:
         (["amdahl", "--policy", "static", "--policy-option", "name=x"], 2, "no option 'name'"),
         (["amdahl", "--start", "huge"], 2, "least, preferred"),
         (["amdahl", "--interval", "0"], 2, "interval is 0 s"),
+        (["amdahl", "--start-most", "0.5"], 2, "x>=1"),
+        (["amdahl", "--time-min", "0"], 2, "the share of a time limit is 0"),
+        (["amdahl", "--policy", f"{__name__}:Failing"], 1, "the policy failing failed"),
         (["amdahl", "--policy", "schedule"], 2, "not TIME=NODES"),
         (["amdahl", "--nodes", "0"], 2, "x>=1"),
     ],

@@ -280,6 +280,17 @@ class Wrong:
         return 3
 
 
+class WrongWithRules(Wrong):
+    name, rules = "wrong", Rules()
+
+
+class Failing:
+    name, rules, moldable = "failing", None, True
+
+    def propose(self, situation: Situation) -> Proposal:
+        return Proposal(situation.run.nodes // 0, "never")
+
+
 def test_a_users_own_class() -> None:
     policy = load_policy(f"{__name__}:Greedy", {"dwell": 5, "want": 3})
     assert policy.rules == Rules(dwell=5)
@@ -288,6 +299,12 @@ def test_a_users_own_class() -> None:
     assert "not an allowed size" in decide(a_run(2), a_cluster(a_run(2)), beyond).reason
     with pytest.raises(PolicyError, match="returned 3"):
         decide(a_run(2), a_cluster(a_run(2)), load_policy(f"{__name__}:Wrong"))
+    with pytest.raises(PolicyError, match="returned 3"):
+        decide(a_run(2), a_cluster(a_run(2)), WrongWithRules())  # type: ignore[arg-type]
+    failing = load_policy(f"{__name__}:Failing")
+    assert failing.rules == Rules() and getattr(failing, "moldable", False), "of its own only what is none"
+    with pytest.raises(PolicyError, match=r"failing failed \(.*test_decide\.py, line \d+\): ZeroDivisionError: integer"):
+        decide(a_run(2), a_cluster(a_run(2)), failing)
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,31 @@ def test_of_a_short_limit_three_quarters_are_used() -> None:
     assert schedule.outcomes[0].node_seconds <= 2 * 80 * (lives + 1)
 
 
+def test_a_limit_that_was_cut_is_outlived_at_the_size_that_is_free_then() -> None:
+    """Of 8 nodes 6 are held until 650, when all are the head's for 100 s. A run of 2 to 4 nodes and a limit of 1000 s
+    that may be cut to 250, in whole minutes 300, starts on the two others for 600 s, leaves them a minute before the
+    end, and goes on behind the head: on 4 under a policy that takes what is free, on 2 under one that keeps its size.
+    """
+    jobs = Workload((rigid(1, 0, 6, 650), rigid(2, 10, 8, 100), perfect(3, 20, 2, 4000, (2, 4), limit=1000.0)))
+    for policy, nodes in ((QUEUE, 4), (load_policy("static"), 2)):
+        launcher = Launcher(policy, time_min=0.25)
+        for scheduler in ("easy", "conservative", "slurm"):
+            found = by_number(simulate_malleable(jobs, 8, launcher, scheduler))
+            assert (found[2].start, found[3].start) == (650, 20)
+            done = 2 * (20 + 600 - 60 + 20 - 20)
+            assert found[3].end == pytest.approx(750 + 7 + (4000 - done) / nodes, abs=20)
+            assert found[3].resizes == (nodes != 2)
+            assert by_number(simulate_malleable(jobs, 8, Launcher(policy), scheduler))[3].start > 650
+
+
+def test_a_range_may_be_narrower_than_what_a_run_can_have() -> None:
+    job = perfect(1, 0, 8, 80_000, (2, 4, 8))
+    for most, nodes in ((1, 2), (3, 4), (4, 8), (math.inf, 8)):
+        assert Launcher(QUEUE, start_most=most).span(job) == (2, nodes)
+    with pytest.raises(ValueError, match="0.5 times the least"):
+        Launcher(QUEUE, start_most=0.5)
+
+
 def test_a_run_that_ends_before_its_successor_starts_takes_it_back() -> None:
     launcher = Launcher(load_policy("schedule", {"at": "0=4", "dwell": 0}), start="least")
     jobs = Workload((perfect(1, 0, 2, 400, (2, 4)), rigid(2, 0, 6, 5000), rigid(3, 10, 2, 10)))
