@@ -303,7 +303,7 @@ def test_a_users_own_class() -> None:
         decide(a_run(2), a_cluster(a_run(2)), WrongWithRules())  # type: ignore[arg-type]
     failing = load_policy(f"{__name__}:Failing")
     assert failing.rules == Rules() and getattr(failing, "moldable", False), "of its own only what is none"
-    with pytest.raises(PolicyError, match=r"failing failed \(.*test_decide\.py, line \d+\): ZeroDivisionError: integer"):
+    with pytest.raises(PolicyError, match=r"failing failed \(.*test_decide\.py, line \d+\): ZeroDivisionError: "):
         decide(a_run(2), a_cluster(a_run(2)), failing)
 
 
