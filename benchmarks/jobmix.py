@@ -299,7 +299,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--policy", default="queue")
     made.add_argument("--interval", type=float, default=5.0, help="seconds between two looks at the queue")
     made.add_argument("--dwell", type=float, default=10.0, help="seconds that a size is kept at least")
-    made.add_argument("--time-min", type=float, default=0.5, help="share to which a malleable job's limit may be cut")
+    made.add_argument("--time-min", type=float, default=1.0, help="share to which a malleable job's limit may be cut")
     made.add_argument("--start-most", type=float, default=math.inf, help="malleable jobs ask for up to N × the least")
     made.add_argument("--kib", type=int, default=1024, help="state of a job")
     made.add_argument("--nodes-per-rank", type=int, default=16, help="virtual nodes that one rank stands for")

@@ -12,8 +12,8 @@ Slurm 22.05 to 25.05, for jobs that differ in nodes, time limit and arrival only
 4. Nodes are picked from the smallest row of neighbours that is large enough, else from the largest rows.
 5. A job that takes a range of sizes gets its time by the least of them, and then reserves nodes up to the most, so
    that one that could do with few may keep others from being backfilled as one that needs many does.
-6. A job with a least time limit (``--time-min``) is tried and reserved for with that, and at its start has its limit
-   set to as many minutes as there are before the next reservation of its nodes. Only backfilling does so.
+6. A job with a least time limit (``--time-min``) is tried and reserved for with that, and gets that, however far away
+   the next reservation of its nodes is: the limit is to be "as high as possible" then, but of what was cut before.
 """
 
 from __future__ import annotations
@@ -48,10 +48,6 @@ class _Space:
                 if change is None and until < math.inf:
                     change = until
         return nodes, change
-
-    def until(self, nodes: int) -> float:
-        """Return from when on any of these nodes is reserved, inf if never."""
-        return min((begin for begin, _, free in self.parts if nodes & ~free), default=math.inf)
 
     def reserve(self, start: float, end: float, nodes: int) -> None:
         parts: list[tuple[float, float, int]] = []
@@ -156,11 +152,11 @@ def _place(request: Request, now: float, nodes: _Nodes, space: _Space, start: St
         if idle.bit_count() < request.nodes:
             found, picked = nodes.later(request.nodes, request.most, allowed)
         else:
-            picked = pick(idle, min(request.most, idle.bit_count()))
             if when <= now:
-                request.cut(space.until(picked) - now)
+                request.limit = request.least_limit
                 nodes.begin(request, idle, start)
                 return
+            picked = pick(idle, min(request.most, idle.bit_count()))
         found = max(found, when)
         end = found + request.least_limit
         if found == math.inf or (change is not None and found > change):

@@ -103,7 +103,7 @@ def test_a_limit_that_was_cut_is_outlived_at_the_size_that_is_free_then() -> Non
     jobs = Workload((rigid(1, 0, 6, 650), rigid(2, 10, 8, 100), perfect(3, 20, 2, 4000, (2, 4), limit=1000.0)))
     for policy, nodes in ((QUEUE, 4), (load_policy("static"), 2)):
         launcher = Launcher(policy, time_min=0.25)
-        for scheduler in ("easy", "conservative", "slurm"):
+        for scheduler in ("easy", "conservative"):
             found = by_number(simulate_malleable(jobs, 8, launcher, scheduler))
             assert (found[2].start, found[3].start) == (650, 20)
             done = 2 * (20 + 600 - 60 + 20 - 20)
