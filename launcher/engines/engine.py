@@ -107,7 +107,8 @@ class Submission:
     ``nodes`` is (minimum, maximum). ``after`` is a job that has to end first (a chain), None to start as
     soon as there is room (make before break). ``name`` carries run, generation and token, so that
     a submission whose answer was lost can be found again. ``limit`` is a time limit in seconds that is shorter
-    than the user's own, so that the job fits before another one that waits; None for the user's own.
+    than the user's own, so that the job fits before another one that waits; None for the user's own. ``whole``: the
+    scheduler is not to cut the time limit, though the user lets it (``--time-min``).
     """
 
     generation: int
@@ -118,6 +119,7 @@ class Submission:
     after: str | None = None
     options: Sequence[str] = field(default=())
     limit: float | None = None
+    whole: bool = False
 
 
 class Engine(Protocol):

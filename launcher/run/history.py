@@ -9,9 +9,10 @@ The launcher's events, each with ``time`` and ``generation``:
 ``decided``    ``decision``, with its whole table
 ``requested``  of the application: ``id``, ``action``, ``nodes``, ``by``, ``reason``, ``deadline``
 ``saved``      what it saved for a request: ``checkpoint``, ``step``, ``seconds``, ``bytes``
-``submitted``  a successor: ``token``, ``successor``, ``job`` (None while unknown), ``name``, ``nodes``, ``after``
+``submitted``  a successor: ``token``, ``successor``, ``job`` (None while unknown), ``name``, ``nodes``, ``after``,
+               ``by``
 ``started``    by the successor's launcher: ``token``, ``job``, ``nodes``, ``host``
-``resized``    the successor asks for other ``nodes`` now: ``token``
+``resized``    the successor asks for other ``nodes`` now: ``token``, ``by``
 ``released``   the run was handed to a successor: ``token``
 ``reclaimed``  it did not come, the generation's launcher goes on: ``token``, ``reason``
 ``cancelled``  a successor is not to be any more: ``token``, ``job``, ``reason``
@@ -70,6 +71,8 @@ class GenerationRecord:
     load: float | None = None
     rates: tuple[tuple[str | None, float, int], ...] = ()
     """(phase, seconds a step, steps) as measured."""
+    asked_by: str = ""
+    """Who asked it last to leave for another size."""
 
     @property
     def steps(self) -> int | None:
@@ -79,7 +82,7 @@ class GenerationRecord:
 
 @dataclass(frozen=True)
 class SuccessorRecord:
-    """A successor that was submitted; ``end`` is None while it may still take over."""
+    """A successor that was submitted, for whom ``by`` says; ``end`` is None while it may still take over."""
 
     token: str
     number: int
@@ -92,6 +95,7 @@ class SuccessorRecord:
     started: float | None = None
     end: str | None = None
     reason: str = ""
+    by: str = ""
 
 
 @dataclass(frozen=True)
@@ -125,6 +129,15 @@ class History:
     def open_successor(self) -> SuccessorRecord | None:
         """The newest successor that may still take over."""
         return next((each for each in reversed(self.successors) if each.end is None), None)
+
+    @property
+    def size_by(self) -> str:
+        """Who chose the size that the run has, as ``user ann`` or ``policy queue``; empty for the one it began with."""
+        for before, after in reversed(list(zip(self.generations, self.generations[1:], strict=False))):
+            if before.nodes != after.nodes:
+                successor = next((each for each in self.successors if each.token == after.token), None)
+                return before.asked_by if successor is None else successor.by
+        return ""
 
     @property
     def resizes(self) -> int:
@@ -252,7 +265,7 @@ def _submitted(
     low, high = event.get("nodes", (0, 0))
     return SuccessorRecord(
         str(event["token"]), int(event.get("successor", 0)), number, time, (int(low), int(high)),
-        event.get("job"), str(event.get("name", "")), event.get("after"),
+        event.get("job"), str(event.get("name", "")), event.get("after"), by=str(event.get("by", "")),
     )  # fmt: skip
 
 
@@ -263,6 +276,8 @@ def _with_event(record: GenerationRecord, event: Mapping[str, Any], time: float)
                 record, launch=event.get("launch"), load=event.get("load"), first_step=event.get("step"),
                 step=event.get("step"),
             )  # fmt: skip
+        case "requested" if event.get("action") == "resize":
+            return replace(record, asked_by=str(event.get("by", "")))
         case "saved":
             return replace(record, save=event.get("seconds"), step=event.get("step", record.step))
         case "ended":
@@ -280,7 +295,7 @@ def _successor_with_event(record: SuccessorRecord, event: Mapping[str, Any], tim
             return replace(record, started=time, job=event.get("job") or record.job)
         case "resized":
             low, high = event["nodes"]
-            return replace(record, nodes=(int(low), int(high)))
+            return replace(record, nodes=(int(low), int(high)), by=str(event.get("by", record.by)))
         case "launched":
             return replace(record, end="taken")
         case "cancelled" | "reclaimed":

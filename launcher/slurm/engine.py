@@ -29,6 +29,7 @@ from .states import is_responding, is_silent, job_state
 from .statuses import own_status
 from .steps import signal_steps, sweeper
 from .submit import Origin, Prepared, foresee, output_of, prepare, submit
+from .times import TIME_LIMIT, Times, asked_times, may_be_cut, submit_line
 from .view import Reach, cluster_view
 
 SHRINK_SECONDS = 8.0
@@ -278,8 +279,21 @@ class SlurmEngine:
             if self._origin is None:
                 shown = self.commands.query(["scontrol", "show", "job", "-o", self._raw], tries=QUERY_TRIES)
                 record = parse.record(shown.out)
-                self._origin = Origin(self._raw, record, self._script(record), self._environ, self._nodes_at_start())
+                batch, held = self._script(record), self._nodes_at_start()
+                if may_be_cut(record) and TIME_LIMIT not in self._environ:
+                    record["SubmitLine"] = submit_line(self.commands, record, self._raw)
+                self._origin = Origin(self._raw, record, batch, self._environ, held)
             return self._origin
+
+    def asked_times(self) -> Times:
+        """Return the time limits that the user asked for.
+
+        Raises
+        ------
+        Unanswered, EngineError
+        """
+        origin = self.origin()
+        return asked_times(origin.record, options.read_script(origin.batch.text), origin.environ)
 
     def use_origin(self, origin: Origin) -> None:
         """Make successors from this job from now on."""

@@ -25,7 +25,7 @@ _REMOVED: tuple[tuple[str, str, bool], ...] = (
 _READ: tuple[tuple[str, str, bool], ...] = (
     ("job-name", "J", True), ("comment", "", True), ("output", "o", True), ("error", "e", True), ("array", "a", True),
     ("open-mode", "", True), ("export", "", True), ("chdir", "D", True), ("parsable", "", False),
-    ("partition", "p", True),
+    ("partition", "p", True), ("time", "t", True), ("time-min", "", True),
 )  # fmt: skip
 _LONG = {long: takes for long, _, takes in (*_REMOVED, *_READ)}
 _SHORT = {short: long for long, short, _ in (*_REMOVED, *_READ) if short}
@@ -39,7 +39,7 @@ _OTHERS = (
     "mem-bind", "network", "nice", "no-kill", "no-requeue", "ntasks-per-core", "ntasks-per-gpu", "ntasks-per-socket",
     "overcommit", "oversubscribe", "power", "prefer", "priority", "profile", "propagate", "qos", "reboot",
     "requeue", "reservation", "resv-ports", "signal", "sockets-per-node", "spread-job", "switches", "thread-spec",
-    "threads-per-core", "time", "time-min", "tmp", "tres-bind", "tres-per-task", "uid", "usage", "verbose",
+    "threads-per-core", "tmp", "tres-bind", "tres-per-task", "uid", "usage", "verbose",
     "wait-all-nodes", "wckey", "wrap",
 )  # fmt: skip
 _SHORT_WITH_VALUE = frozenset("AaBbcCdDeFGiJLmMNnopqStwx")
@@ -58,11 +58,10 @@ _SUFFIX = re.compile(r"\.g\d{4,}\.\w+$")
 
 @dataclass(frozen=True)
 class Script:
-    """A batch script: ``text`` without the options of size, ``given`` those read, ``kept`` the names of all others."""
+    """A batch script: ``text`` without the options of size, and the options read."""
 
     text: str
     given: Mapping[str, str]
-    kept: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,6 @@ def read_script(text: str) -> Script:
     stand, and ``--ntasks`` in the script would fix the number of nodes.
     """
     given: dict[str, str] = {}
-    kept: set[str] = set()
     lines = text.split("\n")
     for index, line in enumerate(lines):
         if line.strip() and not line.startswith("#"):
@@ -96,12 +94,16 @@ def read_script(text: str) -> Script:
             tokens = shlex.split(line[len("#SBATCH") :], comments=True)
         except ValueError:
             continue
-        rest, found, others = _part(tokens)
+        rest, found = _part(tokens)
         given |= found
-        kept |= others
         if len(rest) < len(tokens):
             lines[index] = f"#SBATCH {shlex.join(rest)}" if rest else "#"
-    return Script("\n".join(lines), given, frozenset(kept))
+    return Script("\n".join(lines), given)
+
+
+def read_line(words: Sequence[str]) -> dict[str, str]:
+    """Return those options of a command line that are read, by their long names."""
+    return _part(words)[1]
 
 
 def size_options(shape: Shape) -> list[str]:
@@ -221,20 +223,17 @@ def export_option(script: Script, environ: Mapping[str, str], added: Sequence[st
     return "--export=" + ",".join([*parts, *sorted(added)])
 
 
-def _part(tokens: Sequence[str]) -> tuple[list[str], dict[str, str], set[str]]:
-    """Divide one line's tokens: those that stay in the script, the options read, and the names of all others."""
+def _part(tokens: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """Divide one line's tokens: those that stay in the script, and the options read."""
     rest: list[str] = []
     found: dict[str, str] = {}
-    kept: set[str] = set()
     position = 0
     while position < len(tokens):
         first, token = position, tokens[position]
         position += 1
         name, value, takes = _option(token)
         if name is None:
-            if token.startswith("--"):
-                kept.add(_full(token[2:].partition("=")[0]))
-            elif len(token) == 2 and token[0] == "-" and token[1] in _SHORT_WITH_VALUE:
+            if len(token) == 2 and token[0] == "-" and token[1] in _SHORT_WITH_VALUE:
                 position += 1
             rest += tokens[first:position]
             continue
@@ -245,7 +244,7 @@ def _part(tokens: Sequence[str]) -> tuple[list[str], dict[str, str], set[str]]:
         # All the memory of a node is nothing that the job's record tells from no wish at all.
         if name in _STAYS or (name == "mem" and found[name].rstrip("KMGTB") == "0"):
             rest += tokens[first:position]
-    return rest, found, kept
+    return rest, found
 
 
 def _option(token: str) -> tuple[str | None, str | None, bool]:
@@ -290,9 +289,6 @@ def _simple(record: Mapping[str, str], script: Script) -> list[str]:
     # A job that named several partitions shows the one it runs in; its successor may go to any of them again.
     if "Partition" in record and record["Partition"] not in script.given.get("partition", "").split(","):
         options.append(f"--partition={record['Partition']}")
-    limit = record.get("TimeLimit", "")
-    if limit and limit != "Partition_Limit" and "time-min" not in script.kept:
-        options.append(f"--time={limit}")
     if record.get("Nice", "0").isdecimal() and record.get("Nice", "0") != "0":
         options.append(f"--nice={record['Nice']}")
     if "Requeue" in record:

@@ -14,13 +14,12 @@ from . import options
 from .commands import Answer, CommandFailed, Commands
 from .environment import without_scheduler
 from .options import Shape
-from .parse import duration, submitted_job, test_only_start
+from .parse import submitted_job, test_only_start
 from .script import BatchScript
+from .times import TIME_LIMIT, TIME_MIN, asked_times, time_options
 
 TASKS_PER_NODE, CPUS_PER_TASK = "DMR_TASKS_PER_NODE", "DMR_CPUS_PER_TASK"
 """Tell a job that was asked for without tasks how many ranks a node it is to start."""
-TIME_LIMIT = "DMR_TIME_LIMIT"
-"""Tells a job whose time limit was shortened the one that the user asked for, for its successors."""
 
 
 @dataclass(frozen=True)
@@ -54,15 +53,15 @@ def prepare(origin: Origin, submission: Submission, tasks_per_node: int, cpus_pe
     if cpus_per_task:
         added[CPUS_PER_TASK] = str(cpus_per_task)
     record, environ = origin.record, origin.environ
-    time_limit, kept = time_options(record, environ, submission.limit)
-    added |= kept
+    times, told = time_options(asked_times(record, script, environ), submission.limit, whole=submission.whole)
+    added |= told
     index = environ.get("SLURM_ARRAY_TASK_ID")
     argv = [
         "sbatch",
         "--parsable",
         *options.size_options(shape),
         *options.carried_options(record, script, environ, shape, origin.held),
-        *([] if "time-min" in script.kept else time_limit),
+        *times,
         *options.output_options(record, script, origin.job, submission.generation),
         f"--job-name={options.job_name(record, submission.generation, submission.token)}",
         f"--comment={options.comment(record, submission.name)}",
@@ -78,7 +77,7 @@ def prepare(origin: Origin, submission: Submission, tasks_per_node: int, cpus_pe
     where = environ.get("SLURM_SUBMIT_DIR") or record.get("WorkDir")
     folder = Path(where) if where and os.path.isdir(where) else None
     inherited = without_scheduler(environ)
-    clean = {key: value for key, value in inherited.items() if key not in (CPUS_PER_TASK, TIME_LIMIT)}
+    clean = {key: value for key, value in inherited.items() if key not in (CPUS_PER_TASK, TIME_LIMIT, TIME_MIN)}
     return Prepared(tuple(argv), script.text, origin.batch.arguments, origin.batch.name, {**clean, **added}, folder)
 
 
@@ -90,22 +89,6 @@ def output_of(prepared: Prepared, job: str) -> str | None:
     base, _, index = job.partition("_")
     found = pattern.replace("%j", base).replace("%A", base).replace("%a", index)
     return None if "%" in found else found
-
-
-def time_options(
-    record: Mapping[str, str], environ: Mapping[str, str], limit: float | None
-) -> tuple[list[str], dict[str, str]]:
-    """Return the time limit where it is not the one of the job's record, and what tells the next job the user's own.
-
-    Slurm counts in minutes; a shorter limit is rounded down.
-    """
-    own = environ.get(TIME_LIMIT) or record.get("TimeLimit", "")
-    if not own or own == "Partition_Limit":
-        return [], {}
-    whole = duration(own)
-    if limit is not None and (whole is None or limit < whole):
-        return [f"--time={max(1, int(limit // 60))}"], {TIME_LIMIT: own}
-    return ([f"--time={own}"] if TIME_LIMIT in environ else []), {}
 
 
 def submit(commands: Commands, prepared: Prepared) -> str:

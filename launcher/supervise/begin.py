@@ -16,7 +16,8 @@ from ..run.history import read_history
 from ..run.options import RunOptions
 from ..run.registry import register
 from ..run.rundir import ENV_GENERATION, ENV_NODES, ENV_RUN_DIR, ENV_TOKEN, RunDir, RunDirError, new_token
-from ..slurm.submit import CPUS_PER_TASK, TASKS_PER_NODE, TIME_LIMIT
+from ..slurm.submit import CPUS_PER_TASK, TASKS_PER_NODE
+from ..slurm.times import TIME_LIMIT, TIME_MIN
 from . import exits
 from .arrival import Arrival, Turn
 from .console import Console
@@ -76,7 +77,7 @@ class Claim:
 
 def forget_claim(environ: MutableMapping[str, str]) -> None:
     """Take out of an environment what was said to another run's successor."""
-    for name in (ENV_RUN_DIR, ENV_GENERATION, ENV_TOKEN, TASKS_PER_NODE, CPUS_PER_TASK, TIME_LIMIT):
+    for name in (ENV_RUN_DIR, ENV_GENERATION, ENV_TOKEN, TASKS_PER_NODE, CPUS_PER_TASK, TIME_LIMIT, TIME_MIN):
         environ.pop(name, None)
 
 
@@ -92,18 +93,25 @@ def begin(folder: Path, options: RunOptions, engine: Engine, held: Allocation, c
     console.say(f"run {options.run} in {run.folder}")
     register(run)
     if engine.can_submit:
-        threading.Thread(target=_keep_origin, args=(run, engine), name="dmr-origin", daemon=True).start()
+        threading.Thread(target=_keep_origin, args=(run, engine, console), name="dmr-origin", daemon=True).start()
     return Supervisor(run, options, engine, console, held).run(1, token, "fresh")
 
 
-def _keep_origin(run: RunDir, engine: Engine) -> None:
-    """Keep the job's script in the run directory, so that the run can be resubmitted after the scheduler forgot it."""
+def _keep_origin(run: RunDir, engine: Engine, console: Console) -> None:
+    """Keep the job's script in the run directory, so that the run can be resubmitted after the scheduler forgot it.
+
+    Where the scheduler cut the job's time limit, the user is told.
+    """
     from ..slurm.engine import SlurmEngine
     from ..slurm.saved import save_origin
 
     if isinstance(engine, SlurmEngine):
         with contextlib.suppress(EngineError, OSError):
             save_origin(run.folder, engine)
+        with contextlib.suppress(EngineError):
+            times = engine.asked_times()
+            if times.told:
+                (console.say if times.known else console.warn)(times.told)
 
 
 def requeued(run: RunDir, job: str | None, restarts: int) -> Claim | None:

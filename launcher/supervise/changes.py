@@ -22,10 +22,11 @@ from .application import Application
 from .handover import Successors
 from .hooks import reached
 from .interrupts import Interrupts
-from .limit import done_in_time
+from .limit import done_in_time, lead
 from .observe import run_view
 from .place import Place
 from .plan import Plan
+from .queueing import Queueing
 from .spotting import Spotter
 from .witness import Witness
 
@@ -33,12 +34,8 @@ if TYPE_CHECKING:
     from ...resize.policy import Policy
     from ...resize.view import ClusterView, Decision
 
-LIMIT_LEAD = 60.0
-"""Seconds left when the allocation ends, beside one step and two saves."""
 ASK_AGAIN = 10.0
 """After a save that failed a successor that waits, and the clock, have the application try again so much later."""
-LIMIT_SHARE = 0.25
-"""The lead is never more than this part of the time that the allocation had left at the start."""
 
 
 class Changes:
@@ -70,6 +67,7 @@ class Changes:
         self._said: tuple[str, int, str] | None = None
         self.spotter = Spotter(self.account, self.options)
         self.witness = Witness(self.engine, account.clock)
+        self.queueing = Queueing(place, successors, self._load_policy)
         self.signals_served = 0
         """How many signals were taken note of, and are not to be taken for the user's wish to stop."""
 
@@ -176,11 +174,10 @@ class Changes:
         """Ask the policy, and record what it says, unless it says the same again of the same view of the queue."""
         from ...resize.decide import decide
         from ...resize.explain import decision_to_json
-        from ...resize.policy import PolicyError, load_policy
+        from ...resize.policy import PolicyError
         from ...resize.record import cluster_to_json, run_to_json
 
-        if self.policy is None:
-            self.policy = load_policy(self.options.policy, dict(self.options.policy_options), self.options.folder)
+        policy = self._load_policy()
         run = run_view(
             self.account.clock(), self.options, self.account.history, app, self.place.allocation,
             self.successors.current, since=self.since, in_place=self.place.in_place,
@@ -189,10 +186,10 @@ class Changes:
         run = self.spotter.completed(run, self.account.history, app)
         run = replace(run, witnesses=self.witness.told())
         try:
-            decision = decide(run, view, self.policy)
+            decision = decide(run, view, policy)
             if self.witness.contradicts(run, view, decision):
                 run = replace(run, witnesses=self.witness.told())
-                decision = decide(run, view, self.policy)
+                decision = decide(run, view, policy)
         except Exception as error:  # a user's own policy may raise anything; the run goes on
             known = isinstance(error, PolicyError)
             what = str(error) if known else f"the policy {self.options.policy} failed: {error!r}"
@@ -212,6 +209,13 @@ class Changes:
         self.console.detail(f"{decision.action} ({words.nodes(decision.nodes)}): {decision.reason}")
         return decision
 
+    def _load_policy(self) -> Policy:
+        from ...resize.policy import load_policy
+
+        if self.policy is None:
+            self.policy = load_policy(self.options.policy, dict(self.options.policy_options), self.options.folder)
+        return self.policy
+
     def _act(self, app: Application, decision: Decision) -> None:
         if decision.action == "cancel":
             self.successors.cancel(decision.reason)
@@ -230,7 +234,7 @@ class Changes:
         current = self.successors.current
         if current is not None:
             if current.after is None or current.nodes[1] != nodes:
-                return self.successors.follow((nodes, nodes), reason)
+                return self.successors.follow((nodes, nodes), by, reason)
             return True
         if self.account.clock() < self.successors.refused_until:
             return False
@@ -316,10 +320,13 @@ class Changes:
     # -- the clock
 
     def lead(self, app: Application) -> float:
-        """Return how long before the allocation's end the application has to be asked: a step, two saves, a minute."""
-        assert self.place.allocation.end is not None
-        wanted = (app.seconds_per_step or 0.0) + 2 * app.save_seconds() + LIMIT_LEAD
-        return min(wanted, LIMIT_SHARE * max(0.0, self.place.allocation.end - self._began))
+        """Return how long before the allocation's end the application has to be asked."""
+        end = self.place.allocation.end
+        assert end is not None and app.computing_since is not None
+        # A step may take most of a short allocation: then those of generations before tell.
+        past = [each.seconds_per_step for each in self.account.history.generations if each.nodes == app.nodes]
+        step = app.seconds_per_step or next(filter(None, reversed(past)), 0.0)
+        return lead(step, app.save_seconds(), end - self._began, end - app.computing_since)
 
     def _limit_near(self, app: Application, now: float) -> bool:
         end = self.place.allocation.end
@@ -334,12 +341,12 @@ class Changes:
             self.place.allocation = replace(self.place.allocation, end=mine.end)
 
     def leave_for_limit(self, app: Application, within: float | None = None) -> None:
-        """Ask the application to save and leave, with a successor of the same size behind this job."""
-        self._leave_the_job(app, "time limit", "the allocation's time is nearly up", (app.nodes, app.nodes), within)
+        """Ask the application to save and leave, with a successor behind this job."""
+        self._leave_the_job(app, "time limit", "the allocation's time is nearly up", within)
 
     def leave_preempted(self, app: Application, within: float | None = None) -> None:
         """Ask the application to save and leave, with a successor of any size that is to be had."""
-        self._leave_the_job(app, "preempted", "the scheduler preempts this job", self._any_size(app.nodes), within)
+        self._leave_the_job(app, "preempted", "the scheduler preempts this job", within)
 
     def leave_requeued(self, app: Application, within: float | None = None) -> None:
         """Ask the application to save and leave; the scheduler starts this job again."""
@@ -349,28 +356,22 @@ class Changes:
 
     def submit_instead(self, app: Application | None, why: str) -> bool:
         """Submit a successor for a job that comes to its end, whatever size is to be had."""
-        if not self.engine.can_submit or self.account.number >= self.options.max_generations:
+        if not self.engine.can_submit or self.queueing.used_up:
             return False
         held = app.nodes if app is not None else len(self.place.allocation.nodes)
-        reason = f"to go on: {why}"
-        return self.successors.submit(self.account.number, self._any_size(held), by="launcher", reason=reason)
+        return self.queueing.at_once(held, "launcher", f"to go on: {why}", whole=why == "time limit")
 
-    def _any_size(self, nodes: int) -> tuple[int, int]:
-        return (min(self.options.sizes[0], nodes), nodes)
-
-    def _leave_the_job(
-        self, app: Application, why: str, reason: str, nodes: tuple[int, int], within: float | None
-    ) -> None:
+    def _leave_the_job(self, app: Application, why: str, reason: str, within: float | None) -> None:
         # First: a scheduler that is slow to take the successor must not use up the time for the save.
-        self.leave(app, Plan("leave", nodes[1], "clock", reason, why), within)
-        if self.successors.current is None and self.engine.can_submit:
-            if self.account.number < self.options.max_generations:
-                after = self.place.job if why == "time limit" else None
-                self.successors.submit(self.account.number, nodes, after=after, by="clock", reason=reason)
+        self.leave(app, Plan("leave", app.nodes, "clock", reason, why), within)
+        if self.successors.current is None and self.engine.can_submit and not self.queueing.used_up:
+            if why == "time limit":
+                self.queueing.behind(app, reason)
             else:
-                self.console.warn("all generations are used up (--max-generations)")
+                self.queueing.at_once(app.nodes, "clock", reason)
         if self.successors.current is None:
-            self.console.warn(f"{reason}, and nothing can follow by itself")
+            why_not = " (--max-generations)" if self.queueing.used_up else ""
+            self.console.warn(f"{reason}, and nothing can follow by itself{why_not}")
 
     def ending(self) -> Ending:
         """Return why this launcher is to end; ``none`` when the scheduler does not know of it, and no signal came."""

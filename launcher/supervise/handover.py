@@ -95,8 +95,15 @@ class Successors:
         by: str,
         reason: str,
         limit: float | None = None,
+        whole: bool = False,
     ) -> bool:
-        """Submit a successor; False when the scheduler refused it. Unanswered counts as submitted until it is known."""
+        """Submit a successor; False when the scheduler refused it. Unanswered counts as submitted until it is known.
+
+        Parameters
+        ----------
+        limit, whole
+            See `Submission`.
+        """
         number, token = owner + 1, new_token()
         name = job_name(self.run_id, number, token)
         environment = {ENV_RUN_DIR: str(self.run.folder), ENV_GENERATION: str(number), ENV_TOKEN: token}
@@ -108,8 +115,9 @@ class Successors:
             return False  # without a record nobody could find it again, or stop it
         reached("submitting", owner)
         self.current = successor
+        wanted = Submission(number, token, name, nodes, environment, after, limit=limit, whole=whole)
         try:
-            successor.job = self.engine.submit(Submission(number, token, name, nodes, environment, after, limit=limit))
+            successor.job = self.engine.submit(wanted)
         except SubmitRefused as error:
             self._back_off(str(error))
             self._drop(f"refused: {error}")
@@ -199,7 +207,7 @@ class Successors:
         elif successor.after is None and job.reason.strip("()").split(",")[0] in NODE_LIMITS:
             self.give_up(f"it would not start beside this job: {job.reason}")
 
-    def follow(self, nodes: tuple[int, int], reason: str) -> bool:
+    def follow(self, nodes: tuple[int, int], by: str, reason: str) -> bool:
         """Ask for another size in the successor that waits; False when the scheduler does not change it."""
         successor = self.current
         if successor is None or successor.job is None or successor.nodes == nodes:
@@ -209,7 +217,7 @@ class Successors:
         except EngineError as error:
             self.console.detail(f"job {successor.job} keeps asking for {_span(successor.nodes)}: {error}")
             return False
-        self.record("resized", token=successor.token, nodes=list(nodes), reason=reason)
+        self.record("resized", token=successor.token, nodes=list(nodes), by=by, reason=reason)
         self.console.say(f"job {successor.job} now asks for {_span(nodes)}: {reason}")
         successor.nodes = nodes
         return True

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dmr.launcher.engines.engine import EngineError, JobInfo, Submission
+from dmr.launcher.engines.engine import EngineError, JobInfo, Submission, SubmitRefused
 from dmr.launcher.engines.local import LocalEngine
 from dmr.launcher.engines.scheduler import Watcher
 from dmr.launcher.run.history import read_history
@@ -377,6 +377,65 @@ def test_the_program_is_asked_before_the_scheduler(desk: Desk, monkeypatch: pyte
     desk.changes.leave_for_limit(desk.app)
     assert seen == [desk.app.control] and desk.app.control is not None
     assert desk.successors.current is not None and desk.successors.current.after == desk.changes.place.job
+
+
+MOLDABLE = SimpleNamespace(moldable=True)
+
+
+@pytest.mark.parametrize(
+    ("policy", "asked"),
+    [(MOLDABLE, (1, 8)), (SimpleNamespace(inner=MOLDABLE), (1, 8)), (SimpleNamespace(), (2, 2))],
+)
+def test_at_the_time_limit_a_run_asks_for_all_sizes_that_its_policy_may_choose(
+    desk: Desk, policy: Any, asked: tuple[int, int]
+) -> None:
+    desk.changes.policy = policy
+    desk.changes.leave_for_limit(desk.app)
+    (submitted,) = desk.engine.submitted
+    assert (submitted.nodes, submitted.after) == (asked, "7")
+    assert desk.app.control is not None and desk.app.control.nodes == 2
+
+
+def test_a_size_that_the_user_chose_is_kept_at_the_time_limit(desk: Desk) -> None:
+    desk.changes.policy = MOLDABLE  # type: ignore[assignment]
+    desk.run.append(1, "launched", token="a", job="7", nodes=4)
+    desk.run.append(1, "requested", id=1, action="resize", nodes=2, by="user ann")
+    desk.run.append(2, "launched", token="a", job="7", nodes=2)
+    desk.changes.account.reread()
+    desk.changes.leave_for_limit(desk.app)
+    assert [each.nodes for each in desk.engine.submitted] == [(2, 2)]
+
+
+def test_a_range_that_is_refused_at_the_time_limit_leaves_the_size(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit = Scheduler.submit
+
+    def no_range(self: Scheduler, submission: Submission) -> str:
+        if submission.nodes[0] != submission.nodes[1]:
+            raise SubmitRefused("more nodes than this account may have")
+        return submit(self, submission)
+
+    monkeypatch.setattr(Scheduler, "submit", no_range)
+    desk.changes.policy = MOLDABLE  # type: ignore[assignment]
+    desk.changes.leave_for_limit(desk.app)
+    assert [each.nodes for each in desk.engine.submitted] == [(2, 2)]
+    assert desk.successors.current is not None and desk.successors.current.job == "101"
+
+
+def test_a_policy_that_is_gone_leaves_the_size(desk: Desk) -> None:
+    desk.changes.options = desk.changes.queueing.options = replace(desk.changes.options, policy="gone:Policy")
+    desk.changes.leave_for_limit(desk.app)
+    assert [each.nodes for each in desk.engine.submitted] == [(2, 2)]
+
+
+@pytest.mark.parametrize(("steps", "whole"), [(5, False), (0, True)])
+def test_a_limit_that_was_cut_too_short_for_a_step_is_not_cut_again(desk: Desk, steps: int, whole: bool) -> None:
+    desk.run.write_progress(Progress("r", 1, "t", "running", 1.0, step=5 + steps))
+    desk.app.first_step = 5
+    assert desk.app.look()
+    desk.changes.leave_for_limit(desk.app)
+    assert [each.whole for each in desk.engine.submitted] == [whole]
 
 
 def test_a_time_limit_that_was_changed_is_known_with_the_next_view(

@@ -77,6 +77,23 @@ def test_a_successor_that_is_open_cancelled_or_reclaimed() -> None:
     assert read_history(back).open_successor is None
 
 
+def launched(number: int, nodes: int, token: str) -> dict[str, Any]:
+    return event(100.0 * number, number, "launched", token=token, job=token, nodes=nodes)
+
+
+def test_who_chose_the_size() -> None:
+    asks = event(150, 1, "requested", id=1, action="resize", nodes=1, by="user ann")
+    submitted = event(250, 2, "submitted", token="b", successor=3, job="8", nodes=[4, 4], by="policy queue")
+    ledger = [launched(1, 2, "a"), asks, launched(2, 1, "a"), submitted]
+    assert read_history(ledger[:2]).size_by == "", "asked for, and not yet there"
+    assert read_history(ledger).size_by == "user ann"
+    assert read_history([*ledger, launched(3, 4, "b")]).size_by == "policy queue"
+    followed = event(260, 2, "resized", token="b", nodes=[8, 8], by="user ann")
+    assert read_history([*ledger, followed, launched(3, 8, "b")]).size_by == "user ann"
+    kept = event(350, 3, "submitted", token="c", successor=4, job="9", nodes=[8, 8], by="clock")
+    assert read_history([*ledger, followed, launched(3, 8, "b"), kept, launched(4, 8, "c")]).size_by == "user ann"
+
+
 def test_crashes_and_stops_are_counted() -> None:
     events = [
         event(1, 1, "launched", token="a", nodes=1),

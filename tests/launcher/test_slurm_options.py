@@ -11,7 +11,7 @@ from dmr.launcher.slurm.environment import step_environment, without_scheduler
 from dmr.launcher.slurm.options import Script, Shape, read_script
 from dmr.launcher.slurm.submit import Prepared, output_of
 
-NOTHING = Script("", {}, frozenset())
+NOTHING = Script("", {})
 
 
 def test_options_of_size_leave_the_script() -> None:
@@ -44,8 +44,8 @@ def test_options_of_size_leave_the_script() -> None:
     assert script.given == {
         "nodes": "4", "ntasks-per-node": "32", "ntasks": "128", "cpus-per-task": "2", "mem-per-cpu": "2G",
         "output": "run.out", "job-name": "my job", "export": "NONE", "partition": "main,side",
+        "time": "02:00:00",
     }  # fmt: skip
-    assert script.kept == {"time", "signal"}
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_what_the_record_says_beats_the_script() -> None:
     found = options.carried_options(record, NOTHING, environ, Shape((1, 1), 1), 1)
     assert found == [
         "--account=acc", "--qos=high", "--constraint=a&b", "--reservation=r1", "--licenses=lic:2", "--exclude=n[7-8]",
-        "--wckey=w", "--mail-user=me", "--mail-type=END,FAIL", "--partition=main", "--time=02:00:00", "--nice=10",
+        "--wckey=w", "--mail-user=me", "--mail-type=END,FAIL", "--partition=main", "--nice=10",
         "--no-requeue", "--exclusive", "--signal=USR1@30", "--overcommit",
     ]  # fmt: skip
 
@@ -123,7 +123,7 @@ def test_several_partitions_stay_several() -> None:
     text = "#!/bin/sh\n#SBATCH -p main,side --time-min=10\n"
     script, shape = read_script(text), Shape((1, 1), 1)
     found = options.carried_options({"Partition": "side", "TimeLimit": "10:00"}, script, {}, shape, 1)
-    assert found == [], "the script's own partitions and times stand"
+    assert found == [], "the script's own partitions stand"
     assert options.partitions({"Partition": "side"}, text) == ("main", "side")
     assert options.carried_options({"Partition": "debug"}, script, {}, shape, 1) == ["--partition=debug"]
     assert options.partitions({"Partition": "debug"}, text) == ("debug",)

@@ -106,6 +106,45 @@ def test_a_time_limit_is_passed_over_several_generations(slurm: Any, expected_af
     assert sum(each.steps for each in history.generations) == 1500  # none was done twice
 
 
+POLICY = """
+from dmr.resize.policy import Proposal
+
+class Stay:
+    moldable = True
+
+    def propose(self, situation):
+        return Proposal(situation.run.nodes, "as it is")
+"""
+
+
+def test_a_limit_that_backfilling_cut_is_passed_in_a_successor_that_asks_for_the_whole(
+    slurm: Any, expected_after: Expected
+) -> None:
+    other = fill(slurm, 4)
+    slurm.wait(lambda: slurm.queue().get(other) == "RUNNING", "the other job")
+    head = fill(slurm, 8, seconds=1)
+    (slurm.folder / "stay.py").write_text(POLICY)
+    job = slurm.submit(
+        1100, 0.05, options=("--nodes", "1:4", "--policy", "stay:Stay"), sbatch=("--nodes=2", "--time=4"),
+        before="#SBATCH --time=4 --time-min=1",
+    )  # fmt: skip
+    slurm.at_step(3)
+    limit = ["squeue", "--noheader", "--format=%l", f"--jobs={job}"]
+    assert slurm.cluster.run(limit).stdout.strip() != "4:00" and slurm.queue()[head] == "PENDING"
+    slurm.cluster.run(["scontrol", "update", f"JobId={job}", "TimeLimit=1"])
+    successor = pending(slurm)
+    record = slurm.cluster.run(["scontrol", "show", "job", "-o", successor]).stdout
+    for each in ("TimeLimit=00:04:00", "TimeMin=00:01:00", "NumNodes=1-4"):
+        assert each in record
+    slurm.cluster.run(["scancel", other])
+    out = slurm.finished(within=120)
+    assert np.array_equal(slurm.final(), expected_after(1100)), out
+    first, second = slurm.history.generations
+    assert (first.why, second.job, second.nodes) == ("time limit", successor, 4), out
+    assert first.steps + second.steps == 1100, "none was done twice"
+    assert "(--time-min): what is not done by then goes on in a successor, which asks for 4 again" in out
+
+
 def test_resume_from_a_login_node_submits_one_job(slurm: Any, expected_after: Expected) -> None:
     job = slurm.submit(150, 0.05, "--fail-at", "20", options=("--nodes", "2", "--checkpoint-every", "10steps"),
                        sbatch=("--nodes=2",), kill_at="1:ended", after="exit 1")  # fmt: skip
