@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -19,6 +20,7 @@ from .parse import duration
 TIME_LIMIT, TIME_MIN = "DMR_TIME_LIMIT", "DMR_TIME_MIN"
 """Tell a job whose own limits may be shorter those that the user asked for, for its successors."""
 SECONDS = 10.0
+"""How long accounting may take to answer, and to know of a job."""
 _NO_LIMIT = frozenset({"0", "-1", "INFINITE", "UNLIMITED"})
 
 
@@ -88,14 +90,20 @@ def may_be_cut(record: Mapping[str, str]) -> bool:
 
 
 def submit_line(commands: Commands, record: Mapping[str, str], job: str) -> str:
-    """Return the line that a job was submitted by, from its record or from accounting; empty where neither has it."""
+    """Return the line that a job was submitted by, from its record or from accounting; empty where neither has it.
+
+    Accounting knows of a job some seconds after its start: it is asked again until then.
+    """
     if "SubmitLine" in record:
         return record["SubmitLine"]
     argv = ["sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={job}", "--format=SubmitLine"]
+    until = time.monotonic() + SECONDS
     try:
-        return commands.query(argv, seconds=SECONDS).out.strip()
+        while not (line := commands.query(argv, seconds=SECONDS).out.strip()) and time.monotonic() < until:
+            time.sleep(2.0)
     except EngineError:
         return ""
+    return line
 
 
 def time_options(times: Times, limit: float | None, *, whole: bool = False) -> tuple[list[str], dict[str, str]]:

@@ -139,7 +139,7 @@ class Aftermath:
         if ending == "requeued":
             return self._wait_for_end()
         if self.successors.current is None:
-            self.changes.submit_instead(app, why)
+            self.changes.queueing.instead(app, why)
         return self._hand_over(app)
 
     def _wait_for_end(self) -> Next | End:
@@ -151,7 +151,7 @@ class Aftermath:
                 return End(exits.UNFINISHED)
             time.sleep(0.1)
         if self.changes.ending() == "preempted":  # not requeued, as it turns out
-            self.changes.submit_instead(None, "preempted")
+            self.changes.queueing.instead(None, "preempted")
             self._hand_over(None)
         return End(exits.of_signal(self.interrupts.signal))
 
@@ -180,7 +180,7 @@ class Aftermath:
             nodes = self.place.largest(app.nodes)
         except EngineError as error:
             self.console.warn(f"too few nodes are left here: {error}")
-            self.changes.submit_instead(app, "node lost")
+            self.changes.queueing.instead(app, "node lost")
             return self._hand_over(app)
         return Next(nodes, "restart")
 
@@ -227,7 +227,7 @@ class Aftermath:
         try:
             return Next(self.place.largest(app.nodes), "restart")
         except EngineError:
-            self.changes.submit_instead(app, "node lost")
+            self.changes.queueing.instead(app, "node lost")
             return self._hand_over(app)
 
     def _never_started(self, app: Application, outcome: Outcome) -> End:

@@ -354,24 +354,16 @@ class Changes:
             app, Plan("requeue", app.nodes, "scheduler", "the scheduler requeues this job", "preempted"), within
         )
 
-    def submit_instead(self, app: Application | None, why: str) -> bool:
-        """Submit a successor for a job that comes to its end, whatever size is to be had."""
-        if not self.engine.can_submit or self.queueing.used_up:
-            return False
-        held = app.nodes if app is not None else len(self.place.allocation.nodes)
-        return self.queueing.at_once(held, "launcher", f"to go on: {why}", whole=why == "time limit")
-
     def _leave_the_job(self, app: Application, why: str, reason: str, within: float | None) -> None:
         # First: a scheduler that is slow to take the successor must not use up the time for the save.
         self.leave(app, Plan("leave", app.nodes, "clock", reason, why), within)
-        if self.successors.current is None and self.engine.can_submit and not self.queueing.used_up:
+        if self.successors.current is None and self.queueing.possible:
             if why == "time limit":
                 self.queueing.behind(app, reason)
             else:
                 self.queueing.at_once(app.nodes, "clock", reason)
         if self.successors.current is None:
-            why_not = " (--max-generations)" if self.queueing.used_up else ""
-            self.console.warn(f"{reason}, and nothing can follow by itself{why_not}")
+            self.console.warn(f"{reason}, and nothing can follow by itself{self.queueing.used_up}")
 
     def ending(self) -> Ending:
         """Return why this launcher is to end; ``none`` when the scheduler does not know of it, and no signal came."""

@@ -29,8 +29,13 @@ class Queueing:
         self.successors, self._policy = successors, policy
 
     @property
-    def used_up(self) -> bool:
-        return self.account.number >= self.options.max_generations
+    def possible(self) -> bool:
+        return self.place.engine.can_submit and not self.used_up
+
+    @property
+    def used_up(self) -> str:
+        """Why no generation may follow, empty when one may."""
+        return " (--max-generations)" if self.account.number >= self.options.max_generations else ""
 
     def behind(self, app: Application, reason: str) -> None:
         """Submit a successor that starts when this job has ended; of the same size where no range is to be had."""
@@ -48,6 +53,12 @@ class Queueing:
         """Submit a successor for a job that is taken away: whatever size is to be had of what it held."""
         sizes = (min(self.options.sizes[0], nodes), nodes)
         return self.successors.submit(self.account.number, sizes, by=by, reason=reason, whole=whole)
+
+    def instead(self, app: Application | None, why: str) -> bool:
+        """Submit a successor for a job that the scheduler takes away before the ranks could leave it."""
+        held = app.nodes if app is not None else len(self.place.allocation.nodes)
+        # In a time limit that was too short for the save the next job would do no better, if cut as well.
+        return self.possible and self.at_once(held, "launcher", f"to go on: {why}", whole=why == "time limit")
 
     def _moldable(self) -> bool:
         if self.options.rigid:

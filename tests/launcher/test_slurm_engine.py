@@ -332,6 +332,31 @@ def test_limits_of_accounting_bound_the_size(site_of: Callable[..., Site]) -> No
     engine.cancel(job)
 
 
+def test_a_limit_that_was_cut_is_found_in_the_line_of_sbatch(site_of: Callable[..., Site]) -> None:
+    if reason := missing(accounting=True):
+        pytest.skip(reason)
+    site = site_of(4, accounting=True)
+    fill = ["sbatch", "--output=/dev/null", "--wrap=sleep 600"]
+    site.cluster.run([*fill, "--nodes=2", "--time=2"])
+    until(lambda: site.squeue("%T") == "RUNNING")
+    site.cluster.run([*fill, "--nodes=4", "--time=5"])
+    engine = SlurmEngine(site.hold("--nodes=1", "--time=1:00:00", "--time-min=1", lines="#SBATCH -t 30"))
+    assert site.squeue("%l", f"--jobs={engine.allocation().job}") == "1:00"
+    prepared = engine.prepare(successor((1, 4), limit=600.0))
+    assert [each for each in prepared.argv if each.startswith("--time")] == ["--time=10", "--time-min=00:01:00"]
+    job = engine.submit(successor((4, 4)))
+    record = site.cluster.run(["scontrol", "show", "job", "-o", job]).stdout
+    assert "TimeLimit=01:00:00 TimeMin=00:01:00" in record
+
+
+def test_a_limit_that_may_not_be_cut_again(site: Site) -> None:
+    engine = SlurmEngine(site.hold("--nodes=1", "--time=20", "--time-min=5", lines="#SBATCH -t 20"))
+    job = engine.submit(successor((8, 8), whole=True))
+    record = site.cluster.run(["scontrol", "show", "job", "-o", job]).stdout
+    assert "TimeLimit=00:20:00 TimeMin=00:20:00" in record
+    engine.cancel(job)
+
+
 def test_a_users_own_settings_do_not_disturb_the_queries(site: Site) -> None:
     env = site.hold("--nodes=1")
     odd = {"SQUEUE_FORMAT": "%i", "SQUEUE_STATES": "PD", "SINFO_FORMAT": "%P", "SLURM_TIME_FORMAT": "relative",
