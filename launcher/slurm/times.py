@@ -1,7 +1,8 @@
 """The time limit that a successor asks for, and the least one that it takes (``sbatch --time-min``).
 
-A job with ``--time-min`` is started before its turn with a limit that was cut to the hole it fits into, and its record
-then shows the cut one. Successors have to ask for the whole again, or limits would only ever become shorter.
+A job with ``--time-min`` that backfilling starts gets a limit cut to the hole it fits into, or (22.05, by trial) always
+``--time-min`` itself, and its record then shows the cut one. Successors have to ask for the whole again, or limits
+would only ever become shorter.
 """
 
 from __future__ import annotations
