@@ -68,7 +68,7 @@ class Queueing:
         except ValueError as error:  # a user's own, that is gone meanwhile
             self.console.warn(f"{error}: keeping the size")
             return False
-        return bool(getattr(getattr(policy, "inner", policy), "moldable", False))
+        return bool(getattr(policy, "moldable", False))
 
 
 def sizes_at_limit(options: RunOptions, history: History, nodes: int, moldable: bool) -> tuple[int, int]:

@@ -384,7 +384,7 @@ MOLDABLE = SimpleNamespace(moldable=True)
 
 @pytest.mark.parametrize(
     ("policy", "asked"),
-    [(MOLDABLE, (1, 8)), (SimpleNamespace(inner=MOLDABLE), (1, 8)), (SimpleNamespace(), (2, 2))],
+    [(MOLDABLE, (1, 8)), (SimpleNamespace(), (2, 2)), (None, (1, 8))],
 )
 def test_at_the_time_limit_a_run_asks_for_all_sizes_that_its_policy_may_choose(
     desk: Desk, policy: Any, asked: tuple[int, int]
