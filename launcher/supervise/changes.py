@@ -240,7 +240,10 @@ class Changes:
             return False
         if self._must_chain(max(app.nodes, len(self.place.allocation.nodes)), nodes):
             return self._leave_before(app, nodes, by, reason, "expand" if nodes > app.nodes else "shrink")
-        return self.successors.submit(self.account.number, (nodes, nodes), by=by, reason=reason, limit=limit)
+        # A larger size pays over the time that was counted on: where the user lets limits be cut, not this one.
+        return self.successors.submit(
+            self.account.number, (nodes, nodes), by=by, reason=reason, limit=limit, whole=True
+        )
 
     def _must_chain(self, held: int, nodes: int) -> bool:
         view = self.watcher.view

@@ -125,12 +125,13 @@ class Run:
 
     # -- the queue
 
-    def _submit(self, least: int, most: int, limit: float | None = None) -> Request:
+    def _submit(self, least: int, most: int, limit: float | None = None, *, whole: bool = False) -> Request:
         self.generation += 1
         self.asked = self.simulation.now
         name = f"{self.id}.{self.generation}"
         limit = min(self.limit, limit or self.limit)
-        return self.simulation.submit(name, least, most, limit, self, self.id, self.least_limit)
+        least_limit = limit if whole else self.least_limit
+        return self.simulation.submit(name, least, most, limit, self, self.id, least_limit)
 
     def started(self, allocation: Allocation) -> None:
         """The scheduler starts the first job of the run, or a successor."""
@@ -349,7 +350,7 @@ class Run:
         if self.nodes + nodes > self.simulation.machine.total:
             self._leave(nodes, nodes)
         elif self.successor is None:
-            self.successor = self._submit(nodes, nodes, limit)
+            self.successor = self._submit(nodes, nodes, limit, whole=True)
         elif self.successor.nodes != nodes:
             self.simulation.change(self.successor, nodes, nodes)
 
