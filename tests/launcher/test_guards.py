@@ -438,6 +438,11 @@ def test_a_limit_that_was_cut_too_short_for_a_step_is_not_cut_again(desk: Desk, 
     assert [each.whole for each in desk.engine.submitted] == [whole]
 
 
+def test_growth_asks_for_the_limit_that_was_counted_on(desk: Desk) -> None:
+    assert desk.changes._change(desk.app, 4, "policy queue", "nodes are idle", 300.0)
+    assert [(each.nodes, each.limit, each.whole) for each in desk.engine.submitted] == [((4, 4), 300.0, True)]
+
+
 def test_a_time_limit_that_was_changed_is_known_with_the_next_view(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
