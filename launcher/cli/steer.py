@@ -115,6 +115,7 @@ def checkpoint(run: str, wait: bool, timeout: float) -> None:
             return
         if time.monotonic() > until:
             fail("the application has not saved yet")
+        _must_be_alive(run_dir)
         time.sleep(0.2)
 
 

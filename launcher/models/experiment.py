@@ -174,13 +174,13 @@ class Experiment:
         if not (self.run.folder / "run.json").exists():
             return None
         history = read_history(event for event in self.run.events() if event.get("event") != "decided")
-        progress = self.run.read_progress()
-        last = history.last
+        # Before anything of the ranks is looked at: while they start they cost what they cost later.
+        if self.design.node_hours is not None and self.node_hours(history) >= self.design.node_hours:
+            return f"the {self.design.node_hours:g} node-hours are used up"
+        progress, last = self.run.read_progress(), history.last
         if last is None or progress is None or progress.generation != last.number or progress.token != last.token:
             return None
         self.meter.take(progress, last.nodes)
-        if self.design.node_hours is not None and self.node_hours(history) >= self.design.node_hours:
-            return f"the {self.design.node_hours:g} node-hours are used up"
         if progress.state not in ("running", "saving") or self._is_changing(history):
             return None
         return self._decide(progress, last.nodes)

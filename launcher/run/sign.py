@@ -50,13 +50,21 @@ def spoke() -> None:
 
 def given(folder: str | os.PathLike[str], number: int, token: str) -> bool:
     """Whether the generation gave its sign, and no rank of it ended in an orderly way before it reported."""
+    found, name = _signs(folder), _name(number, token)
+    return name in found and name + _ENDED not in found
+
+
+def ended(folder: str | os.PathLike[str], number: int, token: str) -> bool:
+    """Whether a rank of the generation gave its sign, and ended in an orderly way before it reported."""
+    return _name(number, token) + _ENDED in _signs(folder)
+
+
+def _signs(folder: str | os.PathLike[str]) -> list[str]:
     try:
         # Listed: over NFS the answer that a file is not there may be a minute old.
-        found = os.listdir(os.path.join(folder, FOLDER))
+        return os.listdir(os.path.join(folder, FOLDER))
     except OSError:
-        return False
-    name = _name(number, token)
-    return name in found and name + _ENDED not in found
+        return []
 
 
 def _name(number: int, token: str) -> str:

@@ -19,6 +19,7 @@ from ..run.history import NEAR_LIMIT
 from ..run.requests import Requests, UserRequest
 from ..run.rundir import Action
 from .application import Application
+from .between import Between
 from .handover import Successors
 from .hooks import reached
 from .interrupts import Interrupts
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 ASK_AGAIN = 10.0
 """After a save that failed a successor that waits, and the clock, have the application try again so much later."""
+
+NOT_YET = "the program has not imported dmr yet; try again when it has"
 
 
 class Changes:
@@ -67,7 +70,8 @@ class Changes:
         self._said: tuple[str, int, str] | None = None
         self.spotter = Spotter(self.account, self.options)
         self.witness = Witness(self.engine, account.clock)
-        self.queueing = Queueing(place, successors, self._load_policy)
+        self.between = Between(self)
+        self.queueing = Queueing(place, successors, self._load_policy, lambda: self.between.stopped)
         self.signals_served = 0
         """How many signals were taken note of, and are not to be taken for the user's wish to stop."""
 
@@ -91,7 +95,11 @@ class Changes:
             self.successors.see(self.watcher.view)
             if self.place.idle > 0:  # the scheduler did not answer when they were to be given back
                 self.place.fit(self.place.used)
-        if not app.computing or self.plan is not None:
+        if self.plan is not None:
+            return
+        if not app.computing:
+            if not arrived:
+                self._start_otherwise(app)
             return
         now = self.account.clock()
         if 0 < self._ask_again - now <= ASK_AGAIN:
@@ -262,8 +270,8 @@ class Changes:
 
     # -- the user
 
-    def user_asks(self, app: Application, request: UserRequest, by: str) -> None:
-        """Take up ``dmr resize``."""
+    def user_asks(self, app: Application | None, request: UserRequest, by: str) -> None:
+        """Take up ``dmr resize``; without an application while no ranks are there."""
         nodes = request.nodes
         assert nodes is not None
         if nodes not in self.options.sizes:
@@ -272,8 +280,8 @@ class Changes:
             text = f"{words.nodes(nodes)} is not an allowed size of this run: {sizes}"
             self.requests.answer(request, "refused", text if why is None else f"{text}; {why}")
             return
-        if app.progress is None and all(each.first_step is None for each in self.account.history.generations):
-            self.requests.answer(request, "refused", "the program has not reported yet; try again when it computes")
+        if not self.takes_part(app):
+            self.requests.answer(request, "refused", NOT_YET)
             return
         if self.account.number >= self.options.max_generations:
             self.requests.answer(request, "refused", "all generations are used up (--max-generations)")
@@ -282,12 +290,41 @@ class Changes:
             self.requests.answer(request, "refused", why)
             return
         self.answer("refused", "another request came after it")
-        if nodes == app.nodes and self.plan is None:
+        if app is not None and nodes == app.nodes and self.plan is None:
             self.successors.cancel(f"{by} wants to stay at {words.nodes(nodes)}")
             self.requests.answer(request, "done", f"runs on {words.nodes(nodes)}")
             return
         self._wish, self._wish_by = request, by
-        self.requests.answer(request, "accepted", f"going to {words.nodes(nodes)}")
+        later = "" if app is not None and app.computing else ", as soon as it has started"
+        self.requests.answer(request, "accepted", f"going to {words.nodes(nodes)}{later}")
+
+    def takes_part(self, app: Application | None) -> bool:
+        """Whether the program takes requests, by what is known: it may be any one until it has imported dmr."""
+        spoke = any(each.first_step is not None for each in self.account.history.generations)
+        return spoke or (app is not None and (app.progress is not None or app.signed))
+
+    def _start_otherwise(self, app: Application) -> None:
+        """End ranks that have not come up yet, where the size that the user asks for is to be had here at once."""
+        if self._wish is None or app.progress is not None or not self.takes_part(None):
+            return
+        if (nodes := self.start_with(app.nodes)) == app.nodes:
+            return
+        reason = f"asked for by {self._wish_by} before the ranks had started"
+        if app.abandon(reason):
+            self.plan = Plan("in place", nodes, self._wish_by, reason, "expand" if nodes > app.nodes else "shrink")
+
+    def start_with(self, nodes: int) -> int:
+        """Return the size to start ranks with here that would else be started on ``nodes``: what the user asks for."""
+        wish = self._wish
+        if wish is None or wish.nodes in (None, nodes) or self.options.app is not None:
+            return nodes
+        assert wish.nodes is not None
+        if not self.place.can_go_to(wish.nodes):
+            return nodes
+        self.successors.cancel(f"starting with {words.nodes(wish.nodes)} here instead")
+        if wish.keep:
+            self.place.prefer(wish.keep)
+        return wish.nodes
 
     def _serve_wish(self, app: Application) -> None:
         wish = self._wish

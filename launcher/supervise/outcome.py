@@ -41,6 +41,7 @@ def judge(
     killed: str | None = None,
     spoke_before: bool = False,
     starting: bool = False,
+    ended: bool = False,
 ) -> Outcome:
     """Judge the end of a generation.
 
@@ -59,7 +60,9 @@ def judge(
     spoke_before
         Whether an earlier generation of the run reported: the program is no rigid one then.
     starting
-        Whether it gave its sign (see `.sign`) a short time ago.
+        Whether it gave its sign (see `..run.sign`) a short time ago.
+    ended
+        Whether it gave its sign, and a rank ended in an orderly way before it reported.
     """
     if progress is not None and progress.state == "finished":
         if exit == 0 or killed:
@@ -77,6 +80,10 @@ def judge(
     # Whatever the status: where one rank died of a signal, MPI ends another with 14, say, and that may be what is seen.
     if progress is None and starting and exit != 0:
         return Outcome("not started", exit, f"the program ended {_status(exit)} before it had begun")
+    if progress is None and not spoke_before and ended and exit != 0:
+        return Outcome("refused", exit, f"the program ended by itself {_status(exit)}, before its first safe point")
+    if progress is None and not spoke_before and ended:
+        return Outcome("rigid", exit, "the program imported dmr, but ended before a first safe point")
     if progress is None and not spoke_before:
         return Outcome("rigid", exit, f"the program ended with exit status {exit}; it never spoke to the launcher")
     if exit == 0:

@@ -22,15 +22,19 @@ class Queueing:
     ----------
     policy
         Returns the run's policy; asked at a time limit alone.
+    stopped
+        Returns whether the run was told to stop, so that nothing is to follow.
     """
 
-    def __init__(self, place: Place, successors: Successors, policy: Callable[[], Policy]) -> None:
+    def __init__(
+        self, place: Place, successors: Successors, policy: Callable[[], Policy], stopped: Callable[[], bool]
+    ) -> None:
         self.place, self.account, self.options, self.console = place, place.account, place.options, place.console
-        self.successors, self._policy = successors, policy
+        self.successors, self._policy, self._stopped = successors, policy, stopped
 
     @property
     def possible(self) -> bool:
-        return self.place.engine.can_submit and not self.used_up
+        return self.place.engine.can_submit and not self.used_up and not self._stopped()
 
     @property
     def used_up(self) -> str:

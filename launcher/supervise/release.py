@@ -46,6 +46,7 @@ class Release:
         # In a hurry it is released to a successor whose job is not known.
         while successor.job is None and not self.changes.told_to_stop() and not self.changes.signals_served:
             self.successors.tick()
+            self.changes.between.hear()
             if self.successors.current is None:
                 return None
             time.sleep(1.0)

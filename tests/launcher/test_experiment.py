@@ -96,6 +96,21 @@ def test_a_phase_that_does_not_come_again_is_not_waited_for(tmp_path: Path, monk
     assert [awaited.second("solve") for _ in range(200)] == [None] * 200, "write was asked for, and has not come"
 
 
+def test_node_hours_are_used_up_while_ranks_start(tmp_path: Path) -> None:
+    """Nothing has been reported, by these ranks or by any."""
+    run = RunDir.create(tmp_path / "run", asdict(RunOptions("r", ("a",), "/", (1, 2))))
+    made = Experiment(run, [], Design((1, 2), node_hours=0.01), print)
+    run.append(1, "launched", token="t", nodes=2, job=None)
+    assert made._turn() is None
+    used = Experiment(run, [], Design((1, 2), node_hours=1e-7), print)
+    time.sleep(0.01)
+    assert used._turn() == "the 1e-07 node-hours are used up"
+    run.write_progress(Progress("r", 1, "t", "running", time.time(), step=10))
+    run.append(1, "ended", why="shrink", exit=0, step=10, first_step=0, rates=[])
+    run.append(2, "launched", token="u", nodes=1, job=None)
+    assert made._turn() is None and used._turn() is not None
+
+
 @pytest.mark.slow
 def test_an_experiment_measures_and_teaches(bench: Any) -> None:
     done = bench.dmr(

@@ -67,6 +67,13 @@ def test_a_program_that_ended_well_is_rigid_whatever_sign_it_gave() -> None:
     assert judge(0, None, None, None, starting=True).kind == "rigid"
 
 
+def test_a_program_that_ended_by_itself_before_it_reported() -> None:
+    found = judge(3, None, None, None, ended=True)
+    assert (found.kind, found.exit) == ("refused", 3) and "by itself with exit status 3, before" in found.text
+    assert judge(0, None, None, None, ended=True).kind == "rigid"
+    assert judge(3, None, None, None, spoke_before=True, ended=True).kind == "crashed"
+
+
 def test_texts_say_what_happened() -> None:
     trace = "dmr: rank 2 failed:\nTraceback (most recent call last):\n  …\nValueError: bad cell\n"
     assert judge(1, progress("running"), None, {"rank": 2, "text": trace}).text == "rank 2: ValueError: bad cell"

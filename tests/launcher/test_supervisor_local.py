@@ -183,6 +183,24 @@ def test_a_malleable_program_that_ends_by_itself_before_its_first_word_is_not_re
     assert len(bench.history.generations) == 1
 
 
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (3, "not started again, since it would fail again: the program ended by itself with exit status 3, before its"),
+        (0, "the program imported dmr, but ended before a first safe point, so it was run as it is"),
+    ],
+)
+def test_a_program_that_ends_before_its_first_safe_point_is_told_as_that(bench: Any, status: int, said: str) -> None:
+    process = bench.start(
+        "dmr-launch", "--engine", "local", "--local-nodes", "2", "--nodes", "1:2", "--run-dir", "run", "--",
+        sys.executable, "-c", f"import dmr; raise SystemExit({status})",
+    )  # fmt: skip
+    out = bench.end(process)
+    assert process.returncode == status, out
+    assert said in out and "never spoke" not in out
+    assert [each.why for each in bench.history.generations] == ["failed" if status else "finished"]
+
+
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_saves_and_ends(bench: Any, expected_after: Expected, number: signal.Signals, status: int) -> None:
     process = bench.launch(200, options=("--nodes", "2"))
