@@ -69,7 +69,7 @@ class ProcessRanks:
         self.argv = tuple(argv)
         self._status, self._last = status, bytearray()
         self.mark = secrets.token_hex(8)
-        self._ask, self._sweep = ask, sweep
+        self._ask, self._sweep, self._obeyed = ask, sweep, False
         self._copier: threading.Thread | None = None
         try:
             sink = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600) if log else None
@@ -149,11 +149,18 @@ class ProcessRanks:
             self._process.terminate()
 
     def kill(self) -> None:
-        """End all ranks, and wait until they are gone; takes at most about half a minute."""
+        """End all ranks, and wait until they are gone; takes at most about half a minute.
+
+        Once, where the starter did as told: Slurm may list for long a step whose processes have ended, and to wait for
+        that again brings nothing.
+        """
+        if self._obeyed:
+            return
         deadline = time.monotonic() + KILL_SECONDS
         if self._process.poll() is None:
             self._end_starter()
             self._wait(GRACE_SECONDS)
+        obeyed = self._process.poll() is not None
         if self._sweep is not None:
             # A starter that ended by itself has ended its ranks, and that is only to be made sure of.
             left = deadline - time.monotonic()
@@ -165,6 +172,7 @@ class ProcessRanks:
         self._wait(max(1.0, deadline - time.monotonic()))
         if self._copier is not None:
             self._copier.join(1.0)
+        self._obeyed = obeyed
 
     def _wait(self, seconds: float) -> None:
         with contextlib.suppress(subprocess.TimeoutExpired):

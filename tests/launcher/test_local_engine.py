@@ -56,6 +56,22 @@ def test_the_ranks_see_each_other_and_their_variables(tmp_path: Path, capfd: pyt
     assert capfd.readouterr().out.count("4 a b ") == 4, "and it is shown"
 
 
+@pytest.mark.parametrize(("obeys", "sweeps"), [(True, 1), (False, 2)])
+def test_steps_are_swept_once_where_the_starter_did_as_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, obeys: bool, sweeps: int
+) -> None:
+    monkeypatch.setattr("dmr.launcher.engines.processes.GRACE_SECONDS", 5.0 if obeys else 0.3)
+    program = ["sleep", "60"] if obeys else ["sh", "-c", "trap '' TERM; echo deaf > deaf; sleep 60; sleep 60"]
+    swept: list[float] = []
+    ranks = ProcessRanks(program, dict(os.environ), tmp_path, sweep=swept.append)
+    if not obeys:
+        until_written(tmp_path / "deaf", "deaf")
+    ranks.kill()
+    ranks.kill()
+    assert ranks.poll() is not None and len(swept) == sweeps
+    gone(ranks)
+
+
 @needs_mpi
 def test_one_rank_that_fails_ends_all(tmp_path: Path) -> None:
     engine = LocalEngine(3)
