@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import traceback
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import TypeVar
 
 from . import words
 from .outlook import Survey
@@ -11,6 +13,8 @@ from .policy import Policy, PolicyError, Proposal
 from .situation import Rules, Situation
 from .sizes import next_larger, next_smaller
 from .view import ActionName, Choice, ClusterView, Decision, RunView
+
+T = TypeVar("T")
 
 
 def decide(
@@ -95,15 +99,34 @@ def _suggested(situation: Situation) -> Proposal:
     return Proposal(wanted, f"the application suggests to {run.suggestion}")
 
 
-def _proposed(policy: Policy, situation: Situation) -> Proposal:
+def asked(policy: Policy, method: Callable[..., T], *args: object) -> T:
+    """Call a method of a policy; whatever it raises becomes a `PolicyError` that names the policy's own line."""
     try:
-        proposal: object = policy.propose(situation)
+        return method(*args)
     except PolicyError:
         raise
     except Exception as error:  # a user's own policy may raise anything
-        place = traceback.extract_tb(error.__traceback__)[-1]
         what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        raise PolicyError(f"the policy {policy.name} failed ({place.filename}, line {place.lineno}): {what}") from error
+        raise PolicyError(f"the policy {policy.name} failed ({_line(policy, error)}): {what}") from error
+
+
+def _line(policy: Policy, error: Exception) -> str:
+    """Return the innermost line of the policy's own file, else of any, in which an error came up."""
+    own = getattr(getattr(type(getattr(policy, "inner", policy)), "propose", None), "__code__", None)
+    lines = [(each.tb_frame.f_code.co_filename, each.tb_lineno) for each in _frames(error)]
+    file, line = next((each for each in reversed(lines) if own and each[0] == own.co_filename), lines[-1])
+    return f"{file}, line {line}"
+
+
+def _frames(error: Exception) -> Iterator[TracebackType]:
+    frame = error.__traceback__
+    while frame is not None:
+        yield frame
+        frame = frame.tb_next
+
+
+def _proposed(policy: Policy, situation: Situation) -> Proposal:
+    proposal: object = asked(policy, policy.propose, situation)
     if not isinstance(proposal, Proposal):
         raise PolicyError(f"the policy {policy.name} returned {proposal!r}, not a dmr.resize.policy.Proposal")
     return proposal
@@ -169,4 +192,4 @@ def _facts(situation: Situation) -> dict[str, float | str]:
     return facts
 
 
-__all__ = ["Rules", "decide"]
+__all__ = ["Rules", "asked", "decide"]

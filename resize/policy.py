@@ -61,8 +61,8 @@ class Policy(Protocol):
     ``propose`` would keep the size whatever else is known; the simulation does not ask then. A policy
     with that method promises, too, that its answer does not change while run and cluster don't.
 
-    Where its attribute ``moldable`` is true, a run that has to queue again, as at its time limit, asks for all of its
-    sizes and takes what is free; else for the size that it had.
+    Where its attribute ``moldable`` is True, a run that has to queue again, as at its time limit, asks for a range of
+    its sizes and takes what is free; else for the size that it had.
     """
 
     @property
@@ -75,6 +75,14 @@ class Policy(Protocol):
         """Return the size to be at: one of ``situation.sizes``, or the present one."""
 
 
+def is_moldable(policy: object) -> bool:
+    """Whether a run under this policy takes any of its sizes when it has to queue again."""
+    try:
+        return getattr(policy, "moldable", False) is True
+    except Exception:  # a user's own policy may raise anything
+        return False
+
+
 @dataclass(frozen=True)
 class Named:
     """A user's policy that brought no name or no rules of its own."""
@@ -85,7 +93,7 @@ class Named:
 
     @property
     def moldable(self) -> bool:
-        return bool(getattr(self.inner, "moldable", False))
+        return is_moldable(self.inner)
 
     def propose(self, situation: Situation) -> Proposal:
         proposal: Proposal = self.inner.propose(situation)

@@ -25,6 +25,10 @@ MOST = 100_000
 """No more sizes than this in one range."""
 
 
+QUEUED_SPAN = 4
+"""For the turn of a waiting job Slurm keeps as many nodes as the most that it takes: a wide range keeps others out."""
+
+
 class SizesError(ValueError):
     """The text doesn't name a set of sizes; the message says what is wrong in it and what is understood."""
 
@@ -135,3 +139,12 @@ def next_larger(sizes: tuple[int, ...], nodes: int) -> int | None:
 def next_smaller(sizes: tuple[int, ...], nodes: int) -> int | None:
     """Return the largest allowed size below ``nodes``, None when there is none."""
     return max((size for size in sizes if size < nodes), default=None)
+
+
+def span_to_queue(sizes: tuple[int, ...], held: int) -> tuple[int, int]:
+    """Return least and most nodes of a job that has to queue again and may take any allowed size.
+
+    From the least up to four times that, or to what the run held if that was more.
+    """
+    most = max(size for size in sizes if size <= max(QUEUED_SPAN * sizes[0], held, sizes[0]))
+    return min(sizes[0], held), max(most, held)

@@ -23,6 +23,11 @@ def nodes(number: int) -> str:
     return count(number, "node")
 
 
+def span(least: int, most: int) -> str:
+    """Return ``2 nodes``, ``2 to 8 nodes``."""
+    return nodes(most) if least == most else f"{least} to {nodes(most)}"
+
+
 def how_to_install(extra: str) -> str:
     """Return the command that brings an extra of this project, which is on no package index yet."""
     return f"pip install '.[{extra}]' in the checkout of dmr"

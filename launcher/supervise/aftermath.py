@@ -72,19 +72,7 @@ class Aftermath:
         self._queries = queries
 
     def follow(self, app: Application, outcome: Outcome) -> Next | End:
-        """Decide what follows, and heed what was asked for meanwhile."""
-        step = self._follow(app, outcome)
-        if isinstance(step, End):
-            self.changes.answer("refused", "the run has ended")
-            return step
-        if self.changes.between.told_to_stop():
-            return self._stopped(app, outcome)
-        nodes = self.changes.start_with(step.nodes)
-        if nodes == step.nodes or step.cause == "restart":
-            return Next(nodes, step.cause)
-        return Next(nodes, "expand" if nodes > app.nodes else "shrink" if nodes < app.nodes else "restart")
-
-    def _follow(self, app: Application, outcome: Outcome) -> Next | End:
+        """Decide what follows."""
         plan = self.changes.plan
         if outcome.kind == "left" and app.progress is not None and app.progress.checkpoint is not None:
             last = app.progress.checkpoint
@@ -102,7 +90,7 @@ class Aftermath:
             self.successors.cancel("the run has failed")
             self.console.warn(f"not started again, since it would fail again: {outcome.text}")
             return End(outcome.exit)
-        failed = outcome.kind in ("crashed", "not started") and not app.abandoned
+        failed = outcome.kind in ("crashed", "not started")
         if plan is None or failed:
             ending = self.changes.ending()
             if ending != "none":
@@ -252,7 +240,7 @@ class Aftermath:
     def _lose(self) -> bool:
         """Take note of lost nodes; one that is silent has some time to answer, as after a restart of the scheduler."""
         until = time.monotonic() + SECONDS_OF_SILENCE
-        while time.monotonic() < until and not self._in_a_hurry() and self.place.silent():
+        while time.monotonic() < until and not self.changes.told_to_end and self.place.silent():
             self._pause(1.0)
         return self.place.lose()
 
@@ -277,18 +265,15 @@ class Aftermath:
 
     def _pause(self, seconds: float) -> None:
         until = time.monotonic() + seconds
-        while time.monotonic() < until and not self._in_a_hurry():
+        while time.monotonic() < until and not self.changes.told_to_end:
             self.account.beat(0, self.successors.current, self._queries())
             time.sleep(0.1)
-
-    def _in_a_hurry(self) -> bool:
-        return self.changes.told_to_end or self.changes.between.hear()
 
     # -- handover
 
     def _hand_over(self, app: Application | None) -> Next | End:
         """Release the run to the successor; goes on here when that does not come after all."""
-        status = None if self.changes.between.stopped else self.release.hand_over()
+        status = self.release.hand_over()
         if status is not None:
             return End(status)
         if self.changes.told_to_end:

@@ -71,8 +71,6 @@ class Application:
         self.first_step: int | None = None
         self.computing_since: float | None = None
         self.killed: str | None = None
-        self.abandoned = False
-        """Whether it was ended before it had begun, to be started otherwise."""
         self.hung = False
         self._next_id, self._clock = next_id, clock
         self._awake = awake or AwakeClock()
@@ -94,20 +92,14 @@ class Application:
 
     # -- what they report
 
-    def look(self, *, afresh: bool = False) -> bool:
-        """Read the progress if it changed; True when there is something new from this generation.
-
-        Parameters
-        ----------
-        afresh
-            Read it in any case: over NFS what is said of a file that is not opened may be a minute old.
-        """
+    def look(self) -> bool:
+        """Read the progress if it changed; True when there is something new from this generation."""
         try:
             found = os.stat(self.run.folder / "progress.json")
         except OSError:
             return False
         stamp = (found.st_mtime_ns, found.st_ino)
-        if stamp == self._stamp and not afresh:
+        if stamp == self._stamp:
             return False
         try:
             progress = self.run.read_progress()
@@ -160,16 +152,6 @@ class Application:
     def computing(self) -> bool:
         """Whether it takes part in the protocol and has begun to compute."""
         return self.progress is not None and self.progress.state in ("running", "saving")
-
-    @property
-    def starting(self) -> bool:
-        """Whether it takes part in the protocol, and has not come to its first safe point."""
-        return self.progress is not None and self.progress.state == "starting"
-
-    @property
-    def done(self) -> bool:
-        """Whether it takes no more requests, since it has finished or saved and leaves."""
-        return self.progress is not None and self.progress.state in ("finished", "leaving")
 
     def rates(self) -> list[tuple[str | None, float, int]]:
         """Return (phase, seconds a step, steps) as measured in this generation."""
@@ -340,18 +322,10 @@ class Application:
             self.killed = self.killed or why
             self.ranks.kill()
 
-    def abandon(self, why: str) -> bool:
-        """End ranks that have not reported, and so can't have computed anything; False when they have by now."""
-        self.look(afresh=True)
-        if self.progress is not None or self.ranks.poll() is not None:
-            return False
-        self.abandoned = True
-        self.kill(why)
-        return True
-
     def outcome(self, exit: int, spoke_before: bool) -> Outcome:
         """Judge their end."""
-        self.look(afresh=True)
+        self._stamp = None
+        self.look()
         failure = self.run.read_failure(self.number)
         starting = self._awake() - self._started <= START_LEAST and self.signed
         asked = self.control if self.leaving else None

@@ -19,7 +19,6 @@ from ..run.history import NEAR_LIMIT
 from ..run.requests import Requests, UserRequest
 from ..run.rundir import Action
 from .application import Application
-from .between import Between
 from .handover import Successors
 from .hooks import reached
 from .interrupts import Interrupts
@@ -37,8 +36,6 @@ if TYPE_CHECKING:
 
 ASK_AGAIN = 10.0
 """After a save that failed a successor that waits, and the clock, have the application try again so much later."""
-
-NOT_YET = "the program has not imported dmr yet; try again when it has"
 
 
 class Changes:
@@ -70,8 +67,7 @@ class Changes:
         self._said: tuple[str, int, str] | None = None
         self.spotter = Spotter(self.account, self.options)
         self.witness = Witness(self.engine, account.clock)
-        self.between = Between(self)
-        self.queueing = Queueing(place, successors, self._load_policy, lambda: self.between.stopped)
+        self.queueing = Queueing(place, successors, self._load_policy)
         self.signals_served = 0
         """How many signals were taken note of, and are not to be taken for the user's wish to stop."""
 
@@ -95,11 +91,7 @@ class Changes:
             self.successors.see(self.watcher.view)
             if self.place.idle > 0:  # the scheduler did not answer when they were to be given back
                 self.place.fit(self.place.used)
-        if self.plan is not None:
-            return
-        if not app.computing:
-            if not arrived:
-                self._start_otherwise(app)
+        if not app.computing or self.plan is not None:
             return
         now = self.account.clock()
         if 0 < self._ask_again - now <= ASK_AGAIN:
@@ -248,9 +240,15 @@ class Changes:
             return False
         if self._must_chain(max(app.nodes, len(self.place.allocation.nodes)), nodes):
             return self._leave_before(app, nodes, by, reason, "expand" if nodes > app.nodes else "shrink")
+        return self._submit(app, nodes, by, reason, limit=limit)
+
+    def _submit(
+        self, app: Application, nodes: int, by: str, reason: str, *, after: str | None = None,
+        limit: float | None = None,
+    ) -> bool:  # fmt: skip
         # A larger size pays over the time that was counted on: where the user lets limits be cut, not this one.
         return self.successors.submit(
-            self.account.number, (nodes, nodes), by=by, reason=reason, limit=limit, whole=True
+            self.account.number, (nodes, nodes), after=after, by=by, reason=reason, limit=limit, whole=nodes > app.nodes
         )
 
     def _must_chain(self, held: int, nodes: int) -> bool:
@@ -261,17 +259,15 @@ class Changes:
 
     def _leave_before(self, app: Application, nodes: int, by: str, reason: str, why: str) -> bool:
         """Submit a successor that starts when this job has ended, and leave."""
-        if not self.successors.submit(
-            self.account.number, (nodes, nodes), after=self.place.job, by=by, reason=reason
-        ):
+        if not self._submit(app, nodes, by, reason, after=self.place.job):
             return False
         self.leave(app, Plan("leave", nodes, by, reason, why), patient=True)
         return True
 
     # -- the user
 
-    def user_asks(self, app: Application | None, request: UserRequest, by: str) -> None:
-        """Take up ``dmr resize``; without an application while no ranks are there."""
+    def user_asks(self, app: Application, request: UserRequest, by: str) -> None:
+        """Take up ``dmr resize``."""
         nodes = request.nodes
         assert nodes is not None
         if nodes not in self.options.sizes:
@@ -280,8 +276,8 @@ class Changes:
             text = f"{words.nodes(nodes)} is not an allowed size of this run: {sizes}"
             self.requests.answer(request, "refused", text if why is None else f"{text}; {why}")
             return
-        if not self.takes_part(app):
-            self.requests.answer(request, "refused", NOT_YET)
+        if app.progress is None and all(each.first_step is None for each in self.account.history.generations):
+            self.requests.answer(request, "refused", "the program has not reported yet; try again when it computes")
             return
         if self.account.number >= self.options.max_generations:
             self.requests.answer(request, "refused", "all generations are used up (--max-generations)")
@@ -290,41 +286,12 @@ class Changes:
             self.requests.answer(request, "refused", why)
             return
         self.answer("refused", "another request came after it")
-        if app is not None and nodes == app.nodes and self.plan is None:
+        if nodes == app.nodes and self.plan is None:
             self.successors.cancel(f"{by} wants to stay at {words.nodes(nodes)}")
             self.requests.answer(request, "done", f"runs on {words.nodes(nodes)}")
             return
         self._wish, self._wish_by = request, by
-        later = "" if app is not None and app.computing else ", as soon as it has started"
-        self.requests.answer(request, "accepted", f"going to {words.nodes(nodes)}{later}")
-
-    def takes_part(self, app: Application | None) -> bool:
-        """Whether the program takes requests, by what is known: it may be any one until it has imported dmr."""
-        spoke = any(each.first_step is not None for each in self.account.history.generations)
-        return spoke or (app is not None and (app.progress is not None or app.signed))
-
-    def _start_otherwise(self, app: Application) -> None:
-        """End ranks that have not come up yet, where the size that the user asks for is to be had here at once."""
-        if self._wish is None or app.progress is not None or not self.takes_part(None):
-            return
-        if (nodes := self.start_with(app.nodes)) == app.nodes:
-            return
-        reason = f"asked for by {self._wish_by} before the ranks had started"
-        if app.abandon(reason):
-            self.plan = Plan("in place", nodes, self._wish_by, reason, "expand" if nodes > app.nodes else "shrink")
-
-    def start_with(self, nodes: int) -> int:
-        """Return the size to start ranks with here that would else be started on ``nodes``: what the user asks for."""
-        wish = self._wish
-        if wish is None or wish.nodes in (None, nodes) or self.options.app is not None:
-            return nodes
-        assert wish.nodes is not None
-        if not self.place.can_go_to(wish.nodes):
-            return nodes
-        self.successors.cancel(f"starting with {words.nodes(wish.nodes)} here instead")
-        if wish.keep:
-            self.place.prefer(wish.keep)
-        return wish.nodes
+        self.requests.answer(request, "accepted", f"going to {words.nodes(nodes)}")
 
     def _serve_wish(self, app: Application) -> None:
         wish = self._wish
@@ -341,6 +308,13 @@ class Changes:
             refused = self.account.clock() < self.successors.refused_until
             why = self.successors.refusal if refused else "see the launcher's log"
             self.answer("refused", f"the scheduler does not take the job now: {why}")
+
+    def handed_over(self, job: str, nodes: tuple[int, int]) -> None:
+        """Answer the user's wish by what the successor that goes on has asked for."""
+        if self._wish is not None:
+            wanted = (self._wish.nodes, self._wish.nodes)
+            text = f"{job} goes on with {words.span(*nodes)}"
+            self.answer("done" if nodes == wanted else "refused", text if nodes == wanted else f"{text} instead")
 
     def answer(self, state: str, text: str) -> None:
         """Answer the user's wish that is being served, if any."""
@@ -398,12 +372,15 @@ class Changes:
         # First: a scheduler that is slow to take the successor must not use up the time for the save.
         self.leave(app, Plan("leave", app.nodes, "clock", reason, why), within)
         if self.successors.current is None and self.queueing.possible:
-            if why == "time limit":
+            if why == "time limit" and self._wish is not None and self._wish.nodes is not None:
+                self.queueing.behind(app, reason, (self._wish.nodes, self._wish.nodes), self._wish_by)
+            elif why == "time limit":
                 self.queueing.behind(app, reason)
             else:
                 self.queueing.at_once(app.nodes, "clock", reason)
         if self.successors.current is None:
-            self.console.warn(f"{reason}, and nothing can follow by itself{self.queueing.used_up}")
+            why = " (--max-generations)" if self.queueing.used_up else ""
+            self.console.warn(f"{reason}, and nothing can follow by itself{why}")
 
     def ending(self) -> Ending:
         """Return why this launcher is to end; ``none`` when the scheduler does not know of it, and no signal came."""

@@ -121,21 +121,21 @@ class Successors:
         except SubmitRefused as error:
             self._back_off(str(error))
             self._drop(f"refused: {error}")
-            self.console.warn(f"a job with {_span(nodes)} was refused, going on as it is: {error}")
+            self.console.warn(f"a job with {words.span(*nodes)} was refused, going on as it is: {error}")
             return False
         except Unanswered as error:
             self._next_look = self._clock() + LOOK_FOR_LOST / 3
-            self.console.warn(f"no answer to the submission of {_span(nodes)}; looking for it: {error}")
+            self.console.warn(f"no answer to the submission of {words.span(*nodes)}; looking for it: {error}")
             return True
         except EngineError as error:
             self._back_off(str(error))
             self._drop(f"could not be submitted: {error}")
-            self.console.warn(f"could not submit a job with {_span(nodes)}, going on as it is: {error}")
+            self.console.warn(f"could not submit a job with {words.span(*nodes)}, going on as it is: {error}")
             return False
         self._refusals = 0
         reached("submitted", owner)
         self.record("submitted", job=successor.job, **fields)
-        self.console.say(f"submitted job {successor.job} with {_span(nodes)}: {reason}")
+        self.console.say(f"submitted job {successor.job} with {words.span(*nodes)}: {reason}")
         return True
 
     def arrived(self) -> bool:
@@ -215,10 +215,10 @@ class Successors:
         try:
             self.engine.resize_pending(successor.job, nodes)
         except EngineError as error:
-            self.console.detail(f"job {successor.job} keeps asking for {_span(successor.nodes)}: {error}")
+            self.console.detail(f"job {successor.job} keeps asking for {words.span(*successor.nodes)}: {error}")
             return False
         self.record("resized", token=successor.token, nodes=list(nodes), by=by, reason=reason)
-        self.console.say(f"job {successor.job} now asks for {_span(nodes)}: {reason}")
+        self.console.say(f"job {successor.job} now asks for {words.span(*nodes)}: {reason}")
         successor.nodes = nodes
         return True
 
@@ -282,7 +282,3 @@ class Successors:
             return f"{successor.number:04d}.{successor.token}.jsonl" in os.listdir(folder)
         except OSError:
             return False
-
-
-def _span(nodes: tuple[int, int]) -> str:
-    return words.nodes(nodes[0]) if nodes[0] == nodes[1] else f"{nodes[0]} to {words.nodes(nodes[1])}"

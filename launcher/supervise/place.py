@@ -98,10 +98,6 @@ class Place:
         held = len(self.allocation.nodes)
         return self.largest(held) if self.shrink_refused or held < nodes else nodes
 
-    def can_go_to(self, nodes: int) -> bool:
-        """Whether the next ranks can be started here on so many nodes, and no more are kept."""
-        return self.in_place or (nodes <= len(self.allocation.nodes) and not self.shrink_refused)
-
     @property
     def idle(self) -> int:
         """Nodes held beyond those that the ranks were started on, which a later try may give back."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ...resize.sizes import span_to_queue
 from ..run.history import History
 from ..run.options import RunOptions
 from .application import Application
@@ -22,34 +23,38 @@ class Queueing:
     ----------
     policy
         Returns the run's policy; asked at a time limit alone.
-    stopped
-        Returns whether the run was told to stop, so that nothing is to follow.
     """
 
-    def __init__(
-        self, place: Place, successors: Successors, policy: Callable[[], Policy], stopped: Callable[[], bool]
-    ) -> None:
+    def __init__(self, place: Place, successors: Successors, policy: Callable[[], Policy]) -> None:
         self.place, self.account, self.options, self.console = place, place.account, place.options, place.console
-        self.successors, self._policy, self._stopped = successors, policy, stopped
+        self.successors, self._policy = successors, policy
 
     @property
     def possible(self) -> bool:
-        return self.place.engine.can_submit and not self.used_up and not self._stopped()
+        return self.place.engine.can_submit and not self.used_up
 
     @property
-    def used_up(self) -> str:
-        """Why no generation may follow, empty when one may."""
-        return " (--max-generations)" if self.account.number >= self.options.max_generations else ""
+    def used_up(self) -> bool:
+        """Whether no generation may follow."""
+        return self.account.number >= self.options.max_generations
 
-    def behind(self, app: Application, reason: str) -> None:
-        """Submit a successor that starts when this job has ended; of the same size where no range is to be had."""
+    def behind(
+        self, app: Application, reason: str, wanted: tuple[int, int] | None = None, by: str = "clock"
+    ) -> None:
+        """Submit a successor that starts when this job has ended; of the same size where no other is to be had.
+
+        Parameters
+        ----------
+        wanted
+            Least and most nodes that were asked for; by default those of `sizes_at_limit`.
+        """
         held = (app.nodes, app.nodes)
-        sizes = sizes_at_limit(self.options, self.account.history, app.nodes, self._moldable())
+        sizes = wanted or sizes_at_limit(self.options, self.account.history, app.nodes, self._moldable())
         # In a limit that was cut too short for one step the next job would do no better.
         whole = app.step is None or app.step <= (app.first_step or 0)
         for nodes in dict.fromkeys((sizes, held)):
             if self.successors.submit(
-                self.account.number, nodes, after=self.place.job, by="clock", reason=reason, whole=whole
+                self.account.number, nodes, after=self.place.job, by=by, reason=reason, whole=whole
             ):
                 return
 
@@ -65,6 +70,8 @@ class Queueing:
         return self.possible and self.at_once(held, "launcher", f"to go on: {why}", whole=why == "time limit")
 
     def _moldable(self) -> bool:
+        from ...resize.policy import is_moldable
+
         if self.options.rigid:
             return False
         try:
@@ -72,18 +79,17 @@ class Queueing:
         except ValueError as error:  # a user's own, that is gone meanwhile
             self.console.warn(f"{error}: keeping the size")
             return False
-        return bool(getattr(policy, "moldable", False))
+        return is_moldable(policy)
 
 
 def sizes_at_limit(options: RunOptions, history: History, nodes: int, moldable: bool) -> tuple[int, int]:
     """Return least and most nodes of the successor at a time limit.
 
-    All sizes of the run where its policy may choose among them (`moldable`, see `dmr.resize.policy.Policy`), as its
-    first job may have asked for: nodes that are free now cost nothing but to be asked for, while those that are wanted
-    later cost another wait; too many are given back by the policy. The size at hand would be the wrong upper end: a
-    successor that was given little would hand that down. Else, and when the user chose the size by ``dmr resize``,
-    the run keeps it.
+    A range (see `span_to_queue`) where the run's policy may choose among sizes (`moldable`, see
+    `dmr.resize.policy.Policy`): nodes that are free now cost nothing but to be asked for, while those that are wanted
+    later cost another wait; too many are given back by the policy. Else, and when the user chose the size by
+    ``dmr resize``, the run keeps it.
     """
     if not moldable or options.rigid or history.size_by.startswith("user"):
         return (nodes, nodes)
-    return (min(nodes, options.sizes[0]), max(nodes, options.sizes[-1]))
+    return span_to_queue(options.sizes, nodes)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 
-from ...resize import words
 from . import exits
 from .account import Fenced
 from .changes import Changes
@@ -46,7 +45,6 @@ class Release:
         # In a hurry it is released to a successor whose job is not known.
         while successor.job is None and not self.changes.told_to_stop() and not self.changes.signals_served:
             self.successors.tick()
-            self.changes.between.hear()
             if self.successors.current is None:
                 return None
             time.sleep(1.0)
@@ -56,7 +54,7 @@ class Release:
         waits_for_us = successor.after is not None or successor.started is None
         if not waits_for_us and not self._taken(successor.token):
             return None
-        self.changes.answer("done", f"job {successor.job} goes on with {words.nodes(successor.nodes[1])}")
+        self.changes.handed_over(f"job {successor.job}", successor.nodes)
         when = ", when it starts" if waits_for_us else ""
         where = f"; its output goes to {path}" if (path := self._output(successor.job)) else ""
         self.console.say(f"handed over to job {successor.job or successor.name}{when}{where}")

@@ -21,8 +21,7 @@ from . import exits
 from .account import Account, Fenced
 from .aftermath import Aftermath, End, Next
 from .application import Application
-from .between import by_whom
-from .changes import NOT_YET, Changes
+from .changes import Changes
 from .console import Console
 from .handover import Successors
 from .hooks import reached
@@ -165,7 +164,7 @@ class Supervisor:
                 "without steps has none; 'dmr stop --now' ends it as it is)"
             )
         self._obey_signals(app)
-        for request in self.changes.between.take():
+        for request in self.requests.take():
             self._user_asks(app, request)
         self.successors.tick()
         self._watch_for_hang(app)
@@ -207,16 +206,12 @@ class Supervisor:
     # -- what others want
 
     def _user_asks(self, app: Application, request: UserRequest) -> None:
-        by = by_whom(request)
+        by = f"user {request.by}" if request.by else "user"
         if request.action == "stop":
             self.requests.answer(request, "accepted", "stopping")
             self._stop(app, by=by, now=request.now, within=None)
-        elif request.action == "checkpoint" and (self.changes.plan is not None or app.done):
-            self.requests.answer(request, "refused", "it saves and leaves already")
-        elif request.action == "checkpoint" and not self.changes.takes_part(app):
-            self.requests.answer(request, "refused", NOT_YET)
-        elif request.action == "checkpoint" and not app.computing and self.options.app is not None:
-            self.requests.answer(request, "refused", "it is starting; try again when it computes")
+        elif request.action == "checkpoint" and (self.changes.plan is not None or not app.computing):
+            self.requests.answer(request, "refused", "it is starting, or saving already")
         elif request.action == "checkpoint":
             try:
                 control = app.ask("checkpoint", reason=f"asked for by {by}")
@@ -249,6 +244,12 @@ class Supervisor:
             app.kill(f"{name} twice")
             return
         within = SECONDS_TO_STOP if self.place.job is not None else None
+        plan = self.changes.plan
+        if plan is not None and plan.kind == "stop" and ending != "cancelled":
+            # The user's stop stands, so that nothing follows; there is only less time for it.
+            if app.computing:
+                self.changes.leave(app, plan, within)
+            return
         if ending == "requeued":
             self.changes.leave_requeued(app, within)
         elif ending == "preempted":
@@ -264,16 +265,12 @@ class Supervisor:
         reached("stopping", self.account.number)
         self.successors.cancel(f"the run was stopped by {by}")
         plan = Plan("stop", app.nodes, by, f"stopped by {by}", "stopped")
-        if not app.computing:
-            app.look(afresh=True)
         if now or not app.computing:
             self.changes.plan = plan
         if now:
             app.kill(plan.reason)
         elif app.computing:
             self.changes.leave(app, plan, within)
-        elif app.starting and self.options.app is None:
-            app.kill("it had not begun to compute")  # so what is saved already is all there is
         else:
             app.end_within(min(10.0, within or 10.0), plan.reason)
 

@@ -12,9 +12,10 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..decide import decide
+from ..decide import asked, decide
 from ..outlook import MINUTE, spare
-from ..policy import Policy
+from ..policy import Policy, is_moldable
+from ..sizes import span_to_queue
 from ..view import Costs, Rate, RunView
 from .engine import Outcome, Simulation, submit_rigid
 from .queue import Allocation, Request
@@ -237,8 +238,8 @@ class Run:
         self.allocation = self.takeover = None
 
     def _at_limit(self) -> None:
-        moldable = getattr(self.launcher.policy, "moldable", False)
-        self._leave(*(self.launcher.span(self.job) if moldable else (self.nodes, self.nodes)))
+        span = (self.nodes, self.nodes)
+        self._leave(*(span_to_queue(self.job.sizes, self.nodes) if is_moldable(self.launcher.policy) else span))
 
     # -- changes of size
 
@@ -255,7 +256,7 @@ class Run:
 
         self._drain(saved)
 
-    def _leave(self, least: int, most: int) -> None:
+    def _leave(self, least: int, most: int, *, whole: bool = False) -> None:
         """Save, give all nodes back and queue for others."""
         self.busy = True
         if self.successor is not None:
@@ -267,7 +268,7 @@ class Run:
             self._account(self.allocation)
             self.simulation.give_back(self.allocation)
             self.allocation = None
-            self.successor = self._submit(least, most)
+            self.successor = self._submit(least, most, whole=whole)
 
         self._drain(saved)
 
@@ -295,7 +296,9 @@ class Run:
             return
         if self.successor is None:
             may_change = getattr(self.launcher.policy, "may_change", None)
-            if may_change is not None and not may_change(self.nodes, self.job.sizes, self.simulation.glance()):
+            if may_change is not None and not asked(
+                self.launcher.policy, may_change, self.nodes, self.job.sizes, self.simulation.glance()
+            ):
                 return
         self._poll_at(self.simulation.now)
 
@@ -348,7 +351,7 @@ class Run:
 
     def _expand(self, nodes: int, limit: float | None) -> None:
         if self.nodes + nodes > self.simulation.machine.total:
-            self._leave(nodes, nodes)
+            self._leave(nodes, nodes, whole=True)
         elif self.successor is None:
             self.successor = self._submit(nodes, nodes, limit, whole=True)
         elif self.successor.nodes != nodes:

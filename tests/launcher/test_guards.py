@@ -37,6 +37,7 @@ from dmr.launcher.supervise.place import Place
 from dmr.launcher.supervise.plan import Plan
 from dmr.launcher.supervise.release import Release
 from dmr.launcher.supervise.supervisor import Supervisor
+from dmr.resize.sizes import span_to_queue
 from dmr.resize.view import ClusterView, JobView
 
 ELSEWHERE = {"pid": 1, "born": 1, "host": "n7", "machine": "another machine"}
@@ -382,11 +383,22 @@ def test_the_program_is_asked_before_the_scheduler(desk: Desk, monkeypatch: pyte
 MOLDABLE = SimpleNamespace(moldable=True)
 
 
+class Odd:
+    """A policy of a user's own whose attribute is none."""
+
+    @property
+    def moldable(self) -> bool:
+        raise RuntimeError("not today")
+
+
 @pytest.mark.parametrize(
     ("policy", "asked"),
-    [(MOLDABLE, (1, 8)), (SimpleNamespace(), (2, 2)), (None, (1, 8))],
-)
-def test_at_the_time_limit_a_run_asks_for_all_sizes_that_its_policy_may_choose(
+    [
+        (MOLDABLE, (1, 4)), (None, (1, 4)), (SimpleNamespace(), (2, 2)), (Odd(), (2, 2)),
+        (SimpleNamespace(moldable=lambda: True), (2, 2)),
+    ],
+)  # fmt: skip
+def test_at_the_time_limit_a_run_asks_for_a_range_of_sizes_where_its_policy_may_choose(
     desk: Desk, policy: Any, asked: tuple[int, int]
 ) -> None:
     desk.changes.policy = policy
@@ -394,6 +406,42 @@ def test_at_the_time_limit_a_run_asks_for_all_sizes_that_its_policy_may_choose(
     (submitted,) = desk.engine.submitted
     assert (submitted.nodes, submitted.after) == (asked, "7")
     assert desk.app.control is not None and desk.app.control.nodes == 2
+
+
+def test_a_size_that_the_user_waits_for_is_asked_for_at_the_time_limit(desk: Desk) -> None:
+    desk.changes.policy = MOLDABLE  # type: ignore[assignment]
+    name = desk.wish(8)
+    desk.changes.leave_for_limit(desk.app)
+    (submitted,) = desk.engine.submitted
+    assert (submitted.nodes, submitted.after) == ((8, 8), "7")
+    assert desk.answer(name) == "accepted"
+    assert Release(desk.changes).hand_over() == 0
+    assert desk.answer(name) == "done"
+
+
+def test_a_wish_is_not_done_by_a_successor_of_another_size(desk: Desk) -> None:
+    desk.changes.policy = MOLDABLE  # type: ignore[assignment]
+    desk.changes.leave_for_limit(desk.app)
+    name = desk.wish(8)
+    assert Release(desk.changes).hand_over() == 0
+    answer = Requests(desk.run).answer_to(name) or {}
+    assert answer["state"] == "refused" and "job 101 goes on with 1 to 4 nodes instead" in str(answer)
+
+
+@pytest.mark.parametrize("why", ["limit", "preempted", "requeued"])
+def test_a_stop_stands_when_the_scheduler_takes_the_job_away_as_well(desk: Desk, why: str) -> None:
+    supervisor = Supervisor(desk.run, desk.changes.options, desk.engine, desk.console)  # type: ignore[arg-type]
+    supervisor.changes, supervisor.interrupts, supervisor.place = desk.changes, desk.interrupts, desk.changes.place
+    supervisor.successors, supervisor.account = desk.successors, desk.changes.account
+    supervisor._stop(desk.app, by="user", now=False, within=None)
+    first = desk.app.control
+    desk.engine.why = why
+    desk.interrupts.signal, desk.interrupts.count = 15, 1
+    supervisor._obey_signals(desk.app)
+    assert desk.engine.submitted == [] and desk.changes.plan is not None and desk.changes.plan.kind == "stop"
+    again = desk.app.control
+    assert first is not None and again is not None and again.action == first.action == "stop"
+    assert again.deadline < first.deadline, "there is less time for it"
 
 
 def test_a_size_that_the_user_chose_is_kept_at_the_time_limit(desk: Desk) -> None:
@@ -438,9 +486,20 @@ def test_a_limit_that_was_cut_too_short_for_a_step_is_not_cut_again(desk: Desk, 
     assert [each.whole for each in desk.engine.submitted] == [whole]
 
 
-def test_growth_asks_for_the_limit_that_was_counted_on(desk: Desk) -> None:
-    assert desk.changes._change(desk.app, 4, "policy queue", "nodes are idle", 300.0)
-    assert [(each.nodes, each.limit, each.whole) for each in desk.engine.submitted] == [((4, 4), 300.0, True)]
+@pytest.mark.parametrize(("nodes", "whole"), [(4, True), (1, False)])
+def test_growth_asks_for_the_limit_that_was_counted_on(desk: Desk, nodes: int, whole: bool) -> None:
+    desk.engine.no_shrink = "not here"  # type: ignore[assignment]
+    assert desk.changes._change(desk.app, nodes, "policy queue", "nodes are idle", 300.0)
+    (submitted,) = desk.engine.submitted
+    assert (submitted.nodes, submitted.limit, submitted.whole) == ((nodes, nodes), 300.0, whole)
+
+
+@pytest.mark.parametrize(("sizes", "held", "span"), [
+    ((2, 4, 8, 16, 32), 2, (2, 8)), ((2, 4, 8, 16, 32), 32, (2, 32)), ((3,), 3, (3, 3)), ((4, 8), 2, (2, 8)),
+    ((1, 2, 3, 5), 3, (1, 3)),
+])
+def test_a_run_queues_again_for_no_wide_range(sizes: tuple[int, ...], held: int, span: tuple[int, int]) -> None:
+    assert span_to_queue(sizes, held) == span
 
 
 def test_a_time_limit_that_was_changed_is_known_with_the_next_view(

@@ -11,7 +11,10 @@ import pytest
 
 from dmr.resize.decide import decide
 from dmr.resize.explain import decision_from_json, decision_to_json, explain
-from dmr.resize.policy import PolicyError, Proposal, load_policy, policy_names
+from dmr.resize.policy import PolicyError, Proposal, is_moldable, load_policy, policy_names
+from dmr.resize.simulate.experiment import simulate_malleable
+from dmr.resize.simulate.malleable import Launcher
+from dmr.resize.simulate.workload import Job, Workload
 from dmr.resize.situation import Rules, Situation
 from dmr.resize.view import ClusterView, Costs, JobView, Rate, RunView
 
@@ -288,7 +291,21 @@ class Failing:
     name, rules, moldable = "failing", None, True
 
     def propose(self, situation: Situation) -> Proposal:
-        return Proposal(situation.run.nodes // 0, "never")
+        return Proposal(situation.row("three").nodes, "deep in somebody else's code")  # type: ignore[arg-type]
+
+
+class Odd:
+    name, rules = "odd", Rules()
+
+    @property
+    def moldable(self) -> bool:
+        raise RuntimeError("not today")
+
+    def may_change(self, *args: object) -> bool:
+        raise RuntimeError("nor this")
+
+    def propose(self, situation: Situation) -> Proposal:
+        return Proposal(situation.run.nodes, "as it is")
 
 
 def test_a_users_own_class() -> None:
@@ -303,8 +320,16 @@ def test_a_users_own_class() -> None:
         decide(a_run(2), a_cluster(a_run(2)), WrongWithRules())  # type: ignore[arg-type]
     failing = load_policy(f"{__name__}:Failing")
     assert failing.rules == Rules() and getattr(failing, "moldable", False), "of its own only what is none"
-    with pytest.raises(PolicyError, match=r"failing failed \(.*test_decide\.py, line \d+\): ZeroDivisionError: "):
+    with pytest.raises(PolicyError, match=r"failing failed \(.*test_decide\.py, line \d+\): .*TypeError: "):
         decide(a_run(2), a_cluster(a_run(2)), failing)
+
+
+def test_odd_policies() -> None:
+    assert is_moldable(load_policy("queue")) and not is_moldable(load_policy("static"))
+    assert not is_moldable(Odd()) and not is_moldable(Wrong())
+    jobs = Workload((Job(1, 0.0, 2, 100.0, 200.0, (1, 2), 2, 1.0),))
+    with pytest.raises(PolicyError, match=r"the policy odd failed \(.*test_decide\.py, line \d+\): RuntimeError: nor"):
+        simulate_malleable(jobs, 2, Launcher(Odd()))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """A field of cells that each follow a recurrence of their own, and count their steps: any loss or repeat shows.
 
 Usage: counting.py STEPS [SECONDS] [--fail-at STEP [--always]] [--user-error] [--suggest WHAT] [--hang-at STEP]
-    [--scale] [--exit STATUS] [--open FILE] [--get-ready SECONDS]
+    [--scale] [--exit STATUS] [--open FILE]
 
 Writes ``final.npy`` into the working directory at the end.
 """
@@ -36,8 +36,6 @@ def main(run: dmr.Run, given: argparse.Namespace) -> None:
         raise SystemExit(given.exit)
     if given.open:
         Path(given.open).read_text()
-    if not run.fresh:
-        time.sleep(given.get_ready)
     for step in run.steps(given.steps):
         field.local[:] = np.sin(field.local) * 1.7 + rows / (step + 1)
         count.local[:] += 1
@@ -69,7 +67,6 @@ if __name__ == "__main__":
     parser.add_argument("--user-error", action="store_true")
     parser.add_argument("--exit", type=int, help="status to end with before the first step")
     parser.add_argument("--open", help="file to open before the first step")
-    parser.add_argument("--get-ready", type=float, default=0.0, help="seconds from a load to the first step")
     parser.add_argument("--suggest")
     parser.add_argument("--trace", help="file that generation and number of each step are appended to")
     parser.add_argument("--hang-at", type=int)
