@@ -29,7 +29,7 @@ from .states import is_responding, is_silent, job_state
 from .statuses import own_status
 from .steps import signal_steps, sweeper
 from .submit import Origin, Prepared, foresee, output_of, prepare, submit
-from .times import TIME_LIMIT, Times, asked_times, may_be_cut, submit_line
+from .times import TIME_LIMIT, Times, asked_times, may_be_cut, submit_line, with_limit
 from .view import Reach, cluster_view
 
 SHRINK_SECONDS = 8.0
@@ -94,9 +94,11 @@ class SlurmEngine:
         self._relaunch = tuple(relaunch or [sys.executable, *sys.orig_argv[1:]])
         self.commands = Commands(without_scheduler(self._environ), seconds)
         self._client = client or find_client(self._environ.get(ENV_CLIENT, "commands"), self.commands)
-        self._lock = threading.Lock()
+        self._lock, self._asking = threading.Lock(), threading.Lock()
         self._held: Allocation | None = None
         self._origin: Origin | None = None
+        self._line: str | None = None
+        self._limit: float | None = None
         self.outputs: dict[str, str | None] = {}
         self._reach: Reach | None = None
         self._refusal: str | None = None
@@ -120,6 +122,7 @@ class SlurmEngine:
             held = replace(held, nodes=batch_host_first(row.held, row.batch_host), end=row.end)
             asked = self._environ.get("SLURM_JOB_NUM_NODES", "")
             self._shrunk = self._shrunk or (asked.isdecimal() and len(row.held) < int(asked))
+            self._limit = row.time_limit
         self._held = held
         return held
 
@@ -133,6 +136,7 @@ class SlurmEngine:
                 self._site = read_site(self.commands.query(["scontrol", "show", "config"]).out)
         except EngineError:
             return None
+        self._limit = next((row.time_limit for row in queue if row.raw == self._raw), self._limit)
         return cluster_view(time.time(), queue, nodes, self._within_reach(queue))
 
     def _within_reach(self, queue: Sequence[JobRow]) -> Reach:
@@ -140,7 +144,7 @@ class SlurmEngine:
             mine = next((row for row in queue if row.raw == self._raw), None)
             partitions = set(mine.partitions if mine else ()) or {self._environ.get("SLURM_JOB_PARTITION", "")}
             try:
-                origin = self.origin()
+                origin = self._described()
             except EngineError:
                 return Reach(frozenset(partitions))
             record, held = origin.record, self._held or self.allocation()
@@ -271,17 +275,28 @@ class SlurmEngine:
     def origin(self) -> Origin:
         """Return the job that successors are made from: its record and its script, asked for once.
 
+        Where its time limit may have been cut, and no job before has told what was asked for, accounting is asked for
+        the line that it was submitted by, which may take `.times.SECONDS` and more.
+
         Raises
         ------
         Unanswered, EngineError
         """
+        origin = self._described()
+        if "SubmitLine" in origin.record or TIME_LIMIT in origin.environ or not may_be_cut(origin.record):
+            return origin
+        with self._asking:
+            if self._line is None:
+                self._line = submit_line(self.commands, origin.record, self._raw)
+        return replace(origin, record={**origin.record, "SubmitLine": self._line})
+
+    def _described(self) -> Origin:
+        """Return the job as the controller describes it, asked for once."""
         with self._lock:
             if self._origin is None:
                 shown = self.commands.query(["scontrol", "show", "job", "-o", self._raw], tries=QUERY_TRIES)
                 record = parse.record(shown.out)
                 batch, held = self._script(record), self._nodes_at_start()
-                if may_be_cut(record) and TIME_LIMIT not in self._environ:
-                    record["SubmitLine"] = submit_line(self.commands, record, self._raw)
                 self._origin = Origin(self._raw, record, batch, self._environ, held)
             return self._origin
 
@@ -292,8 +307,14 @@ class SlurmEngine:
         ------
         Unanswered, EngineError
         """
-        origin = self.origin()
+        origin = self._as_it_is()
         return asked_times(origin.record, options.read_script(origin.batch.text), origin.environ)
+
+    def _as_it_is(self) -> Origin:
+        """Return the origin with the time limit that was last seen, where that was raised since."""
+        origin = self.origin()
+        record = with_limit(origin.record, self._limit)
+        return origin if record is origin.record else replace(origin, record=record)
 
     def use_origin(self, origin: Origin) -> None:
         """Make successors from this job from now on."""
@@ -322,7 +343,7 @@ class SlurmEngine:
         Unanswered, EngineError
         """
         held = self._held or self.allocation()
-        return prepare(self.origin(), submission, held.tasks_per_node, held.cpus_per_task)
+        return prepare(self._as_it_is(), submission, held.tasks_per_node, held.cpus_per_task)
 
     def submit(self, submission: Submission) -> str:
         prepared = self.prepare(submission)

@@ -19,13 +19,13 @@ _REMOVED: tuple[tuple[str, str, bool], ...] = (
     ("mem", "", True), ("mem-per-cpu", "", True), ("mem-per-gpu", "", True),
     ("gres", "", True), ("gpus", "G", True), ("gpus-per-node", "", True), ("gpus-per-task", "", True),
     ("dependency", "d", True), ("begin", "b", True), ("hold", "H", False), ("wait", "W", False),
-    ("test-only", "", False), ("quiet", "Q", False),
+    ("test-only", "", False), ("quiet", "Q", False), ("time-min", "", True),
 )  # fmt: skip
 # … and those that its command line overrides, and that the next generation is to read again.
 _READ: tuple[tuple[str, str, bool], ...] = (
     ("job-name", "J", True), ("comment", "", True), ("output", "o", True), ("error", "e", True), ("array", "a", True),
     ("open-mode", "", True), ("export", "", True), ("chdir", "D", True), ("parsable", "", False),
-    ("partition", "p", True), ("time", "t", True), ("time-min", "", True),
+    ("partition", "p", True), ("time", "t", True),
 )  # fmt: skip
 _LONG = {long: takes for long, _, takes in (*_REMOVED, *_READ)}
 _SHORT = {short: long for long, short, _ in (*_REMOVED, *_READ) if short}
@@ -33,16 +33,24 @@ _STAYS = frozenset(long for long, _, _ in _READ)
 # Names that begin alike and stay: an abbreviation is of one option only if it is of none of these.
 _OTHERS = (
     "account", "acctg-freq", "batch", "bb", "bbf", "cluster-constraint", "clusters", "constraint", "contiguous",
-    "container", "core-spec", "cores-per-socket", "cpu-freq", "cpus-per-gpu", "deadline", "delay-boot", "distribution",
-    "exclude", "exclusive", "export-file", "extra-node-info", "get-user-env", "gid", "gpu-bind", "gpu-freq",
-    "gpus-per-socket", "gres-flags", "help", "hint", "input", "licenses", "mail-type", "mail-user", "mcs-label",
-    "mem-bind", "network", "nice", "no-kill", "no-requeue", "ntasks-per-core", "ntasks-per-gpu", "ntasks-per-socket",
-    "overcommit", "oversubscribe", "power", "prefer", "priority", "profile", "propagate", "qos", "reboot",
-    "requeue", "reservation", "resv-ports", "signal", "sockets-per-node", "spread-job", "switches", "thread-spec",
-    "threads-per-core", "tmp", "tres-bind", "tres-per-task", "uid", "usage", "verbose",
-    "wait-all-nodes", "wckey", "wrap",
+    "container", "container-id", "core-spec", "cores-per-socket", "cpu-freq", "cpus-per-gpu", "deadline", "delay-boot",
+    "distribution", "exclude", "exclusive", "export-file", "extra", "extra-node-info", "get-user-env", "gid",
+    "gpu-bind", "gpu-freq", "gpus-per-socket", "gres-flags", "help", "hint", "ignore-pbs", "input",
+    "kill-on-invalid-dep", "licenses", "mail-type", "mail-user", "mcs-label", "mem-bind", "network", "nice", "no-kill",
+    "no-requeue", "ntasks-per-core", "ntasks-per-gpu", "ntasks-per-socket", "oom-kill-step", "overcommit",
+    "oversubscribe", "power", "prefer", "priority", "profile", "propagate", "qos", "reboot", "requeue", "reservation",
+    "resv-ports", "segment", "signal", "sockets-per-node", "spread-job", "stepmgr", "switches", "thread-spec",
+    "threads-per-core", "tmp", "tres-bind", "tres-per-task", "uid", "usage", "verbose", "version", "wait-all-nodes",
+    "wckey", "wrap",
 )  # fmt: skip
+# Of these the ones without a value, or with one behind "=" alone.
+_BARE = frozenset({
+    "contiguous", "exclusive", "get-user-env", "help", "ignore-pbs", "nice", "no-kill", "no-requeue", "oom-kill-step",
+    "overcommit", "oversubscribe", "propagate", "reboot", "requeue", "resv-ports", "spread-job", "stepmgr", "usage",
+    "verbose", "version",
+})  # fmt: skip
 _SHORT_WITH_VALUE = frozenset("AaBbcCdDeFGiJLmMNnopqStwx")
+_SHORT_BARE = frozenset("HhOQsVvW")
 
 # sbatch's input variables whose options Slurm's record doesn't show. All others are in the record or of a size.
 _FROM_ENVIRONMENT = (
@@ -101,9 +109,40 @@ def read_script(text: str) -> Script:
     return Script("\n".join(lines), given)
 
 
-def read_line(words: Sequence[str]) -> dict[str, str]:
-    """Return those options of a command line that are read, by their long names."""
-    return _part(words)[1]
+def read_line(words: Sequence[str]) -> tuple[dict[str, str], int] | None:
+    """Return the options that a command line begins with, and where they end: at ``--wrap``, or at the script.
+
+    None where one is not known, since the word behind it may be its value, or the script. Options without a long name
+    in this module are left out.
+    """
+    found: dict[str, str] = {}
+    position = 0
+    while position < len(words) and words[position].startswith("-") and words[position] != "-":
+        word = words[position]
+        if word == "--":
+            return found, position + 1
+        name: str | None
+        if word.startswith("--"):
+            name, equals, text = word[2:].partition("=")
+            name, value = _full(name), text if equals else None
+            if name == "wrap":
+                break
+            if name not in _LONG and name not in _OTHERS:
+                return None
+            takes = _LONG.get(name, name not in _BARE)
+        else:
+            letters = word[1:].lstrip("".join(_SHORT_BARE))
+            if letters[:1] and letters[0] not in _SHORT_WITH_VALUE and letters[0] != "k":
+                return None
+            takes = letters[:1] in _SHORT_WITH_VALUE
+            name, value = _SHORT.get(letters[:1]), letters[1:] or None
+        position += 1
+        if takes and value is None:
+            value = words[position] if position < len(words) else ""
+            position += 1
+        if name is not None:
+            found[name] = value or ""
+    return found, min(position, len(words))
 
 
 def size_options(shape: Shape) -> list[str]:

@@ -8,6 +8,7 @@ would only ever become shorter.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import time
 from collections.abc import Mapping
@@ -20,6 +21,8 @@ from .parse import duration
 
 TIME_LIMIT, TIME_MIN = "DMR_TIME_LIMIT", "DMR_TIME_MIN"
 """Tell a job whose own limits may be shorter those that the user asked for, for its successors."""
+PARTITION = "partition"
+"""What `TIME_LIMIT` says where the user asked for none: the partition's."""
 SECONDS = 10.0
 """How long accounting may take to answer, and to know of a job."""
 _NO_LIMIT = frozenset({"0", "-1", "INFINITE", "UNLIMITED"})
@@ -54,26 +57,34 @@ class Times:
         began = f"the scheduler started this job with a time limit of {self.cut}"
         if not self.known:
             return (
-                f"{began}, which may be less than was asked for (--time-min), and what was asked for is found neither "
+                f"{began}, which may have been cut (--time-min), and what was asked for is found neither "
                 "in the job's script nor in Slurm's accounting: successors ask for no more than that; a line "
                 "'#SBATCH --time=…' in the script tells it"
             )
+        how = f"cut from {self.limit}" if self.limit else "which may have been cut"
         asked = f"for {self.limit} again" if self.limit else "for the partition's limit again"
-        return f"{began} (--time-min): what is not done by then goes on in a successor, which asks {asked}"
+        return f"{began}, {how} (--time-min): what is not done by then goes on in a successor, which asks {asked}"
 
 
 def asked_times(record: Mapping[str, str], script: Script, environ: Mapping[str, str]) -> Times:
     """Find out what the user asked for.
 
     In this order: what the job before has told; the record, where the limit can't have been cut; the line of sbatch,
-    where it is in the record (see `submit_line`); sbatch's variable; the script. One below the record's was overridden.
+    where it is in the record (see `submit_line`); sbatch's variable; the script. One below the record's was overridden,
+    or the job's limit has been raised since.
     """
     own = record.get("TimeLimit", "")
     own = "" if own == "Partition_Limit" else own
     least = environ.get(TIME_MIN) or record.get("TimeMin") or script.given.get("time-min", "")
     kept = environ.get(TIME_LIMIT, "")
-    if kept or not least or not may_be_cut(record):
-        return Times(kept or own, least, own if least and kept and _longer(kept, own) else "")
+    cuttable = bool(least) and may_be_cut(record)
+    if kept == PARTITION:
+        return Times("", least, own if cuttable else "")
+    if kept:
+        limit = own if own and _longer(own, kept) else kept
+        return Times(limit, least, own if cuttable and _longer(limit, own) else "")
+    if not cuttable:
+        return Times(own, least)
     line = _options_of(record)
     given = [*([] if line is None else [line]), _options_in(environ), script.given]
     for each in given:
@@ -88,6 +99,13 @@ def asked_times(record: Mapping[str, str], script: Script, environ: Mapping[str,
 def may_be_cut(record: Mapping[str, str]) -> bool:
     """Whether the record's time limit may be less than what was asked for: only backfill cuts it."""
     return "TimeMin" in record and record.get("Scheduler", "").rstrip(":*") != "Main"
+
+
+def with_limit(record: Mapping[str, str], seconds: float | None) -> Mapping[str, str]:
+    """Return the record with a limit that is longer than its own; itself otherwise, and where none is known."""
+    if seconds is None or not _longer(str(int(seconds // 60)), record.get("TimeLimit", "")):
+        return record
+    return {**record, "TimeLimit": str(int(seconds // 60))}
 
 
 def submit_line(commands: Commands, record: Mapping[str, str], job: str) -> str:
@@ -115,31 +133,40 @@ def time_options(times: Times, limit: float | None, *, whole: bool = False) -> t
     limit
         A shorter limit in seconds that fits into the queue; Slurm counts in minutes, so it is rounded down.
     whole
-        Let the scheduler cut nothing off.
+        Let the scheduler cut nothing off. The script has no ``--time-min`` any more, see `.options.read_script`.
     """
-    told = {TIME_LIMIT: times.limit} if times.limit else {}
+    told = {TIME_LIMIT: times.limit or PARTITION}
     own, asked = _seconds(times.limit), times.limit
-    shorter = bool(asked) and limit is not None and (own is None or limit < own)
+    shorter = limit is not None and (own is None or limit < own)
     if shorter and limit is not None:
         asked = str(max(1, int(limit // 60)))
     options = [f"--time={asked}"] if asked else []
     if not times.least:
         return options, told if shorter else {}
+    told[TIME_MIN] = times.least
+    if whole:
+        return options, told
     # More than the limit is refused.
-    least = asked if _seconds(asked) is not None and (whole or _longer(times.least, asked)) else times.least
-    return [*options, f"--time-min={least}"], {**told, TIME_MIN: times.least}
+    return [*options, f"--time-min={asked if _longer(times.least, asked) else times.least}"], told
 
 
 def _options_of(record: Mapping[str, str]) -> dict[str, str] | None:
-    """Return the options in the line of sbatch, up to the script; None where that is not known."""
+    """Return the options in the line of sbatch, up to the script; None where they are not known for sure."""
     line, command = record.get("SubmitLine", ""), record.get("Command", "").split()
     try:
         words = shlex.split(line)[1:]
     except ValueError:  # Slurm joins words without quotes
         words = line.split()[1:]
+    read = read_line(words)
+    if read is None:
+        return None
+    found, behind = read[0], words[read[1] :]
+    if behind and behind[0].startswith("--"):
+        # What was wrapped has lost its quotes, so an option of time may be sbatch's or of what is run.
+        return None if any(re.match(r"-[A-Za-z]*t|--ti", word) for word in behind[1:]) else found
+    # A word behind a value with spaces is not the script.
     name = os.path.basename(command[0]) if command else ""
-    ends = [place for place, word in enumerate(words) if word.startswith("--wrap") or os.path.basename(word) == name]
-    return read_line(words[: ends[0]]) if ends else None
+    return found if name and behind and os.path.basename(behind[0]) == name else None
 
 
 def _options_in(environ: Mapping[str, str]) -> dict[str, str]:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,9 +92,22 @@ def begin(folder: Path, options: RunOptions, engine: Engine, held: Allocation, c
     reached("created", 1)
     console.say(f"run {options.run} in {run.folder}")
     register(run)
-    if engine.can_submit:
-        threading.Thread(target=_keep_origin, args=(run, engine, console), name="dmr-origin", daemon=True).start()
+    _aside(engine, lambda: _keep_origin(run, engine, console))
     return Supervisor(run, options, engine, console, held).run(1, token, "fresh")
+
+
+def _aside(engine: Engine, work: Callable[[], None]) -> None:
+    if engine.can_submit:
+        threading.Thread(target=work, name="dmr-origin", daemon=True).start()
+
+
+def _learn_origin(engine: Engine) -> None:
+    """Find out what successors are made from early: near the time limit there may be no time to ask accounting."""
+    from ..slurm.engine import SlurmEngine
+
+    if isinstance(engine, SlurmEngine):
+        with contextlib.suppress(EngineError):
+            engine.origin()
 
 
 def _keep_origin(run: RunDir, engine: Engine, console: Console) -> None:
@@ -156,6 +169,8 @@ def arrive(claim: Claim, command: Sequence[str], options: RunOptions, engine: En
             console.say(f"not taking over: {turn.reason}")
             return leave_job(engine, allocation.job, options.after_handover, console, interrupts)
     cause = _cause(run, claim.token, turn)
+    if cause == "requeue":  # a successor was told what may take long to find out
+        _aside(engine, lambda: _learn_origin(engine))
     reached("taken", turn.number)
     return Supervisor(run, options, engine, console, allocation).run(turn.number, claim.token, cause)
 
@@ -280,6 +295,7 @@ def resume(
         raise Refused(f"another launcher has just taken over {run.folder}")
     console.to_run(run.folder)
     console.say(f"resuming run {options.run} in {run.folder}")
+    _aside(engine, lambda: _learn_origin(engine))
     try:
         return Supervisor(run, options, engine, console, held).run(number, token, "resume", nodes)
     except EngineError:

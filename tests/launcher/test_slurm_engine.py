@@ -353,7 +353,7 @@ def test_a_limit_that_may_not_be_cut_again(site: Site) -> None:
     engine = SlurmEngine(site.hold("--nodes=1", "--time=20", "--time-min=5", lines="#SBATCH -t 20"))
     job = engine.submit(successor((8, 8), whole=True))
     record = site.cluster.run(["scontrol", "show", "job", "-o", job]).stdout
-    assert "TimeLimit=00:20:00 TimeMin=00:20:00" in record
+    assert "TimeLimit=00:20:00 TimeMin=N/A" in record
     engine.cancel(job)
 
 

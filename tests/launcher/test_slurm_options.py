@@ -52,7 +52,7 @@ def test_options_of_size_leave_the_script() -> None:
     "line",
     ["--hold", "-H", "--wait", "-W", "--dependency=afterok:3", "-d singleton", "--begin=now+1hour", "--test-only",
      "--nodelist=n1", "-w n[1-2]", "--gres=gpu:2", "--gpus=8", "-G 8", "--mem=4G", "--use-min-nodes",
-     "--ntasks-per-n=3"],
+     "--ntasks-per-n=3", "--time-min=30", "--time-min 1:00:00"],
 )  # fmt: skip
 def test_what_a_successor_must_not_inherit(line: str) -> None:
     assert read_script(f"#!/bin/sh\n#SBATCH {line}\n").text == "#!/bin/sh\n#\n"
@@ -71,6 +71,43 @@ def test_what_stays(line: str) -> None:
         assert read_script(text).text == text
     else:
         assert read_script(text).text == "#!/bin/sh\n#\nsrun app\n", "getopt takes an unambiguous abbreviation"
+
+
+@pytest.mark.parametrize(
+    ("line", "found", "behind"),
+    [
+        ("-N 4 --time 5 job.sh -t 9", {"nodes": "4", "time": "5"}, "job.sh"),
+        ("-N4 -vvHt5 -s -O job.sh", {"nodes": "4", "time": "5"}, "job.sh"),
+        ("-A me -k -koff --no-kill --nice --qos high -x n1 job.sh", {"qos": "high"}, "job.sh"),
+        ("--mail-user -t --reserv r job.sh", {"mail-user": "-t", "reservation": "r"}, "job.sh"),
+        ("--hold --exclusive --requeue -t5 -- job.sh", {"hold": "", "time": "5"}, "job.sh"),
+        ("-t 5 --wrap sleep", {"time": "5"}, "--wrap"),
+        ("-t 5", {"time": "5"}, ""),
+        ("--time", {"time": ""}, ""),
+        ("-", {}, "-"),
+    ],
+)
+def test_where_the_options_of_a_command_line_end(line: str, found: dict[str, str], behind: str) -> None:
+    words = line.split()
+    read = options.read_line(words)
+    assert read is not None
+    given, end = read
+    assert (words[end] if end < len(words) else "") == behind
+    assert found.items() <= given.items() and ("time" in found) == ("time" in given)
+
+
+@pytest.mark.parametrize("line", ["--of-another-release 5 job.sh", "-Z job.sh", "--no job.sh", "-HZ job.sh"])
+def test_an_option_that_is_not_known_ends_all_knowledge(line: str) -> None:
+    assert options.read_line(line.split()) is None
+
+
+WORDS = ["-t", "-Ht", "--time", "--hold", "-k", "--", "-", "a", "--wrap=a b", "--nice", "-vv"]
+
+
+@given(st.lists(st.sampled_from(WORDS)))
+def test_a_command_line_is_read_to_its_end_at_most(words: list[str]) -> None:
+    read = options.read_line(words)
+    assert read is not None and 0 <= read[1] <= len(words)
 
 
 @given(st.text(alphabet="#SBATCH -=nodes4\n'\"\\", max_size=120))
