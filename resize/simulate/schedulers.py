@@ -86,7 +86,8 @@ def conservative(now: float, machine: Machine, queue: WaitingQueue, start: Start
         if request.reserved < math.inf:
             profile.release(max(request.reserved, now), request.limit, request.nodes)
         request.reserved = profile.earliest(request.nodes, request.limit)
-        if request.reserved > now and profile.earliest(request.nodes, request.least_limit) <= now:
+        fits = request.reserved > now and request.nodes <= machine.free
+        if fits and profile.earliest(request.nodes, request.least_limit) <= now:
             request.cut(profile.until(request.nodes) - now)
             request.reserved = now
         if request.reserved <= now and request.nodes <= machine.free:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from dmr.resize.simulate.engine import Outcome, Schedule, Simulation, simulate_rigid
 from dmr.resize.simulate.queue import Allocation, Machine, Request, WaitingQueue
-from dmr.resize.simulate.schedulers import SCHEDULERS, Start, conservative, easy
+from dmr.resize.simulate.schedulers import SCHEDULERS, Scheduler, Start, conservative, easy
 from dmr.resize.simulate.slurm import pick, slurm
 from dmr.resize.simulate.workload import Job, Workload
 
@@ -79,16 +80,17 @@ def test_slurm_takes_ends_within_half_a_minute_together() -> None:
 
 
 class Holder:
-    """Holds what it is given until its limit."""
+    """Holds what it is given for a part of its limit, by job, or all of it."""
 
-    def __init__(self, simulation: Simulation) -> None:
-        self.simulation = simulation
+    def __init__(self, simulation: Simulation, parts: dict[str, float] | None = None) -> None:
+        self.simulation, self.parts = simulation, parts or {}
         self.got: dict[str, tuple[float, int, float]] = {}
 
     def started(self, allocation: Allocation) -> None:
         now, nodes = self.simulation.now, allocation.nodes
         self.got[allocation.job] = (now, nodes, allocation.end - now)
-        self.simulation.at(allocation.end, lambda: self.simulation.give_back(allocation))
+        until = now + self.parts.get(allocation.job, 1.0) * (allocation.end - now)
+        self.simulation.at(until, lambda: self.simulation.give_back(allocation))
 
 
 def held(scheduler: str, *asked: tuple[float, int, int, float, float]) -> dict[str, tuple[float, int, float]]:
@@ -259,6 +261,116 @@ def test_conservative_is_not_hurt_by_later_jobs(jobs: Workload, place: int) -> N
     place = min(place, len(exact.jobs) - 1)
     whole, part = starts(simulate_rigid(exact, 8, "conservative")), Workload(exact.jobs[: place + 1])
     assert starts(simulate_rigid(part, 8, "conservative")) == {key: whole[key] for key in starts_of(part)}
+
+
+ASKED = st.tuples(
+    st.sampled_from([0, 10, 60, 200]),  # seconds after the one before
+    st.integers(1, 8),
+    st.sampled_from([0, 0, 2, 6]),  # more nodes that it takes
+    st.integers(60, 3000),  # limit
+    st.sampled_from([1.0, 1.0, 0.25, 0.02]),  # the part of it that is the least limit, a minute at least
+)
+EARLY, LATE = st.sampled_from([1.0, 1.0, 0.5, 0.2]), st.sampled_from([1.0, 0.5, 1.3])
+Asked = tuple[int, int, int, int, float]
+
+
+def ranges(part: st.SearchStrategy[float]) -> st.SearchStrategy[list[tuple[Asked, float]]]:
+    """Requests for ranges of nodes whose limits may be cut, and the part of what it gets that each uses."""
+    return st.lists(st.tuples(ASKED, part), min_size=1, max_size=20)
+
+
+def check_ranges(
+    requests: list[tuple[Asked, float]], scheduler: Scheduler, after: Callable[[float, Machine, WaitingQueue], None]
+) -> dict[str, tuple[float, int, float]]:
+    """Simulate on 8 nodes and return (start, nodes, time limit); ``after`` looks at each pass.
+
+    Nobody gets less or more than was asked for, nobody's limit is cut before its start, and no node is used twice.
+    """
+    least_limits = [float(max(60, round(part * limit))) for (_, _, _, limit, part), _ in requests]
+
+    def watched(now: float, machine: Machine, queue: WaitingQueue, start: Start) -> None:
+        scheduler(now, machine, queue, start)
+        assert machine.free >= 0
+        assert machine.free + sum(each.nodes for each in machine.held.values()) == machine.total
+        for each in queue:
+            assert each.limit == requests[int(each.job)][0][3]
+        after(now, machine, queue)
+
+    simulation = Simulation(Workload((), 8), 8, watched)
+    holder = Holder(simulation, {str(number): part for number, (_, part) in enumerate(requests)})
+
+    def submit(number: int, least: int, more: int, limit: float) -> None:
+        most = min(8, least + more)
+        simulation.submit(str(number), least, most, limit, holder, least_limit=least_limits[number])
+
+    when = 0.0
+    for number, ((gap, *request, _), _) in enumerate(requests):
+        when += gap
+        simulation.at(when, partial(submit, number, *request))
+    simulation.run()
+    assert len(holder.got) == len(requests)
+    for number, ((_, least, more, limit, _), _) in enumerate(requests):
+        _, nodes, granted = holder.got[str(number)]
+        assert least <= nodes <= min(8, least + more)
+        assert least_limits[number] - 1e-6 <= granted <= limit + 1e-6
+    changes = sorted(
+        change
+        for job, (start, nodes, granted) in holder.got.items()
+        for change in ((start + holder.parts[job] * granted - 1e-6, -nodes), (start, nodes))
+    )
+    used = 0
+    for _, change in changes:
+        used += change
+        assert used <= 8
+    return holder.got
+
+
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+@settings(max_examples=60, deadline=None)
+@given(requests=ranges(st.one_of(EARLY, LATE)))
+def test_ranges_and_limits_are_given_as_asked_for(scheduler: str, requests: list[tuple[Asked, float]]) -> None:
+    """Also when jobs run over their limits, as traces show it."""
+    check_ranges(requests, SCHEDULERS[scheduler], lambda now, machine, queue: None)
+
+
+@settings(max_examples=150, deadline=None)
+@given(ranges(EARLY))
+def test_easy_never_delays_the_head_for_ranges_and_cut_limits(requests: list[tuple[Asked, float]]) -> None:
+    reserved: dict[str, float] = {}
+
+    def after(now: float, machine: Machine, queue: WaitingQueue) -> None:
+        head = queue.head()
+        if head is not None:
+            when, free, ends = now, machine.free, iter(machine.releases(now))
+            while free < head.nodes:
+                when, nodes = next(ends)
+                free += nodes
+            assert when <= reserved.get(head.job, math.inf) + 1e-6
+            reserved[head.job] = min(when, reserved.get(head.job, math.inf))
+
+    got = check_ranges(requests, easy, after)
+    assert all(got[job][0] <= when + 1e-6 for job, when in reserved.items())
+
+
+@settings(max_examples=150, deadline=None)
+@given(ranges(EARLY))
+def test_conservative_delays_nobody_for_ranges_and_cut_limits(requests: list[tuple[Asked, float]]) -> None:
+    promised: dict[str, float] = {}
+
+    def after(now: float, machine: Machine, queue: WaitingQueue) -> None:
+        for each in queue:
+            assert each.reserved <= promised.get(each.job, math.inf) + 1e-6
+            promised[each.job] = each.reserved
+
+    got = check_ranges(requests, conservative, after)
+    assert all(got[job][0] <= when + 1e-6 for job, when in promised.items())
+
+
+def test_a_limit_is_not_cut_for_nodes_that_are_still_held() -> None:
+    """1 holds all nodes beyond its limit and could be over at any moment; then 3 would fit before the turn of 2."""
+    requests = [((0, 6, 0, 60, 1.0), 3.0), ((0, 2, 0, 600, 1.0), 1.0), ((10, 8, 0, 60, 1.0), 1.0)]
+    requests.append(((80, 2, 0, 3000, 0.02), 1.0))
+    check_ranges(requests, conservative, lambda now, machine, queue: None)
 
 
 def starts_of(jobs: Workload) -> list[int]:
