@@ -236,7 +236,7 @@ class Outlook:
         """Idle nodes left after all that can start now has started, other runs' growth included."""
         left = self.now.room
         for each in self.successors:
-            left -= each.nodes if each.nodes <= left else 0
+            left -= min(most(each), left) if each.nodes <= left else 0
         return left
 
     def unwanted(self, until: float) -> int:

@@ -81,6 +81,15 @@ def test_growth_of_others_takes_room() -> None:
     assert outlook.own_other == 0
 
 
+@pytest.mark.parametrize(("least", "most", "room"), [(1, 2, 2), (1, 8, 0), (4, 8, 0), (5, 8, 4)])
+def test_growth_of_others_takes_as_much_room_as_it_can(least: int, most: int, room: int) -> None:
+    """4 idle; another run's successor takes a range of sizes, and starts on what there is up to the most."""
+    jobs = (JobView("1", "running", 2, run="s"), waiting("2", least, run="s", nodes_max=most))
+    outlook = Outlook(Survey(ClusterView(0.0, 8, 4, (*jobs, JobView("9", "running", 2, run="r")))), "r", "9")
+    assert outlook.room == room
+    assert outlook.unwanted(math.inf) == room
+
+
 def test_a_run_that_left_and_waits_is_not_its_own_competitor() -> None:
     jobs = (waiting("3", 4, run="r"), waiting("4", 4))
     outlook = Outlook(Survey(ClusterView(0.0, 8, 4, jobs)), "r", None)
