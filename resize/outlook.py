@@ -31,16 +31,6 @@ PLANNED = 20
 """How many waiting jobs are given their place before a new job's wait is told."""
 
 
-def spare(limit: float, step: float = 0.0, save: float = 0.0) -> float:
-    """Return how long before its time limit a run has to be done, as foreseen, for its launcher not to have it leave.
-
-    A launcher that has a quarter of the limit left, at most a minute, lets a run go on when what is to be done, at 1.25
-    times its pace, and a step, two saves and 5 s fit into that.
-    """
-    lead = min(60.0, 0.25 * limit)
-    return min(lead, lead - (lead - 5.0 - step - 2 * save) / 1.25)
-
-
 def can_start(job: JobView) -> bool:
     """Whether a pending job waits only for nodes: not held, dependent, too early, or over a limit."""
     return job.reason.strip("() ").split(",")[0].split(":")[0].strip().lower() in STARTABLE

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...resize import words
+from ...resize.limit import lead
 from ..engines.engine import Ending
 from ..engines.scheduler import Watcher
 from ..foreign.sizes import why_not
@@ -22,7 +23,7 @@ from .application import Application
 from .handover import Successors
 from .hooks import reached
 from .interrupts import Interrupts
-from .limit import done_in_time, lead
+from .limit import done_in_time
 from .observe import run_view
 from .place import Place
 from .plan import Plan

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from .. import words
-from ..outlook import spare
+from ..limit import limit_for
 from ..policy import Glance, Proposal
 from ..situation import Rules, Situation
 from ..view import Choice, JobView
@@ -145,8 +145,8 @@ class Queue:
         if row.finish is None:
             return math.inf
         end, step = row.finish + (row.gain_error or 0.0), situation.speed.at(row.nodes)
-        save = situation.cost(row.nodes).save
-        return end + spare(end - situation.run.time, 0.0 if step is None else step.value, save)
+        now, save = situation.run.time, situation.cost(row.nodes).save
+        return now + limit_for(end - now, 0.0 if step is None else step.value, save)
 
     def _refuse(self, situation: Situation, size: int) -> str:
         outlook, need = situation.outlook, situation.beside(size)

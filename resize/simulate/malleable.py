@@ -13,7 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..decide import asked, decide
-from ..outlook import MINUTE, spare
+from ..limit import LIMIT_LEAD, lead, spare
+from ..outlook import MINUTE
 from ..policy import Policy, is_moldable
 from ..sizes import span_to_queue
 from ..view import Costs, Rate, RunView
@@ -23,8 +24,6 @@ from .workload import Job
 
 STEP = 10.0
 """Steps are as long as that on the size asked for, or a fiftieth of the run time if that is less; seconds."""
-LEAD_SHARE = 0.25
-"""At most this share of a time limit is left unused."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +46,8 @@ class Launcher:
     time_min
         The share of its time limit, in whole minutes, to which a backfill scheduler may cut that of a malleable job.
     lead
-        A run that would reach its time limit saves so many seconds before it, a quarter of it at most, and queues
-        again.
+        A run that would reach its time limit saves so many seconds, beside a step and two saves, before it, and queues
+        again; nearer to a short limit, see `limit.lead`.
     """
 
     policy: Policy
@@ -59,7 +58,7 @@ class Launcher:
     start: str = "range"
     start_most: float = math.inf
     time_min: float = 1.0
-    lead: float = 60.0
+    lead: float = LIMIT_LEAD
 
     def __post_init__(self) -> None:
         if self.start not in STARTS:
@@ -185,11 +184,12 @@ class Run:
         self.rates[self.nodes] = Rate(self.nodes, seconds / self.steps, 10)
         assert self.allocation is not None
         finish, end = now + (1 - self.done) * seconds, self.allocation.end
-        limit = end - self.allocation.start
-        if finish + spare(limit, seconds / self.steps, self.launcher.save) <= end:
+        step, save = seconds / self.steps, self.launcher.save
+        ahead = lead(step, save, end - self.allocation.start, end - now, self.launcher.lead)
+        if finish + spare(ahead, step, save) <= end:
             self._later(finish, self._finish)
         else:
-            self._later(max(now, end - min(self.launcher.lead, LEAD_SHARE * limit)), self._at_limit)
+            self._later(max(now, end - ahead), self._at_limit)
         self.seen = -1
         self.poll_set = -math.inf
         self.wake()

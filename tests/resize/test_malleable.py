@@ -80,25 +80,27 @@ def test_the_time_limit_is_outlived() -> None:
     job = Job(1, 0, 2, 4000.0, 1000.0, (2, 4), 2, 1.0)
     found = by_number(simulate_malleable(Workload((job,)), 2, Launcher(load_policy("static"), start="least")))[1]
     assert found.start == 0
-    # Steps of 10 s; each life ends at the step after 940 s, so 94 of them, then 10 s of change.
-    lives = math.ceil(4000 / 940) - 1
-    assert found.end == pytest.approx(4000 + 10 * lives, abs=10 * lives)
+    # Steps of 10 s, saves of 3: each life ends at the step after 1000 - 60 - 10 - 2·3 s, at 930, then 10 s of change.
+    lives = math.ceil(4000 / 930) - 1
+    assert found.end == pytest.approx(4000 + 10 * lives)
     assert found.resizes == 0
 
 
 def test_of_a_short_limit_three_quarters_are_used() -> None:
-    """800 s in steps of 10 s, limits of 80 s: at 60 s it ends its step, saves until 73 s at most, and queues again."""
+    """800 s in steps of 10 s, limits of 80 s: a step and a save may take 21 s, so it leaves after the step that ends at
+    60 s, and queues again; from the second life on, 7 s of which go into the start, at 67 s."""
     job = Job(1, 0, 2, 800.0, 80.0, (2, 4), 2, 1.0)
     schedule = simulate_malleable(Workload((job,)), 2, Launcher(load_policy("static"), start="least"))
-    lives = math.ceil(800 / 65)
-    assert schedule.outcomes[0].end == pytest.approx(800 + 10 * lives, abs=20)
+    lives = math.ceil(800 / 60) - 1
+    assert schedule.outcomes[0].end == pytest.approx(800 + 10 * lives)
     assert schedule.outcomes[0].node_seconds <= 2 * 80 * (lives + 1)
 
 
 def test_a_limit_that_was_cut_is_outlived_at_the_size_that_is_free_then() -> None:
     """Of 8 nodes 6 are held until 650, when all are the head's for 100 s. A run of 2 to 4 nodes and a limit of 1000 s
-    that may be cut to 250, in whole minutes 300, starts on the two others for 600 s, leaves them a minute before the
-    end, and goes on behind the head: on 4 under a policy that takes what is free, on 2 under one that keeps its size.
+    that may be cut to 250, in whole minutes 300, starts on the two others for 600 s, leaves them a minute, a step of
+    10 s and two saves before the end, and goes on behind the head: on 4 under a policy that takes what is free, on 2
+    under one that keeps its size.
     """
     jobs = Workload((rigid(1, 0, 6, 650), rigid(2, 10, 8, 100), perfect(3, 20, 2, 4000, (2, 4), limit=1000.0)))
     for policy, nodes in ((QUEUE, 4), (load_policy("static"), 2)):
@@ -106,7 +108,7 @@ def test_a_limit_that_was_cut_is_outlived_at_the_size_that_is_free_then() -> Non
         for scheduler in ("easy", "conservative"):
             found = by_number(simulate_malleable(jobs, 8, launcher, scheduler))
             assert (found[2].start, found[3].start) == (650, 20)
-            done = 2 * (20 + 600 - 60 + 20 - 20)
+            done = 2 * (600 - 60 - 10 - 2 * 3)
             assert found[3].end == pytest.approx(750 + 7 + (4000 - done) / nodes, abs=20)
             assert found[3].resizes == (nodes != 2)
             assert by_number(simulate_malleable(jobs, 8, Launcher(policy), scheduler))[3].start > 650

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dmr.resize.outlook import Outlook, Survey, can_start, margin, schedule, shadow_time, spare
+from dmr.resize.outlook import Outlook, Survey, can_start, margin, schedule, shadow_time
 from dmr.resize.profile import Profile
 from dmr.resize.view import ClusterView, JobView
 
@@ -110,13 +110,6 @@ def test_a_limit_that_fits() -> None:
 
 def test_what_is_left_free_goes_with_the_time_until_the_turn() -> None:
     assert [margin(left) for left in (10.0, 100.0, 600.0, 3000.0, 10_000.0)] == [1.0, 10.0, 60.0, 60.0, 200.0]
-
-
-def test_spare_time_is_what_a_launcher_wants_to_see() -> None:
-    """60 s: it looks when 15 are left, and 1.25 times what is to be done, a step of 2 s and 5 s have to fit in."""
-    assert spare(60.0, 2.0) == pytest.approx(15 - (15 - 5 - 2) / 1.25)
-    assert spare(7200.0) == pytest.approx(60 - 55 / 1.25)
-    assert spare(60.0, step=30.0) == 15.0
 
 
 @pytest.mark.parametrize(("turn", "limit"), [(50.0, 0.0), (70.0, 60.0), (130.0, 60.0), (134.0, 120.0)])
