@@ -43,15 +43,21 @@ def shown(cluster: PrivateCluster, job: str) -> dict[str, str]:
     return dict(word.split("=", 1) for word in found.split() if "=" in word)
 
 
+PASSES = 5.0
+"""Seconds in which backfilling looks at every job several times."""
+
+
 def placed(cluster: PrivateCluster, job: str) -> dict[str, str]:
-    """Wait until backfilling has started a job, or given it a time."""
-    until = time.monotonic() + 30
+    """Wait until backfilling has started a job, or has given it a time and still has not started it passes later."""
+    until, since = time.monotonic() + 60, None
     while time.monotonic() < until:
         found = shown(cluster, job)
-        if found["JobState"] == "RUNNING" or (found["JobState"] == "PENDING" and found["StartTime"] != "Unknown"):
+        waits = found["JobState"] == "PENDING" and found["StartTime"] != "Unknown"
+        since = (since or time.monotonic()) if waits else None
+        if found["JobState"] == "RUNNING" or (since is not None and time.monotonic() - since > PASSES):
             return found
         time.sleep(0.2)
-    raise AssertionError(f"job {job} got no time within 30 s: {shown(cluster, job)}")
+    raise AssertionError(f"job {job} got no time within a minute: {shown(cluster, job)}")
 
 
 @pytest.mark.parametrize(("most", "cut"), [(4, SMALL), (NODES, SMALL), (NODES, 120.0)])
