@@ -110,7 +110,7 @@ def launch(command: tuple[str, ...], **given: Any) -> int:
     """Run COMMAND as a malleable MPI program: its size may change while it runs."""
     from ..engines.program import doubled
     from ..run.options import RunOptions
-    from ..supervise.begin import Claim, arrive, forget_claim
+    from ..supervise.begin import arrive, own_claim
     from ..supervise.console import NORMAL, QUIET, VERBOSE, Console
 
     console = Console(QUIET if given["quiet"] else VERBOSE if given["verbose"] else NORMAL)
@@ -118,17 +118,14 @@ def launch(command: tuple[str, ...], **given: Any) -> int:
         fail("a heterogeneous job can't change its size: submit it without ':' between components", EXIT_USAGE)
     if (why := doubled(() if given["app"] else command)) is not None:
         fail(why, EXIT_USAGE)
-    claim = Claim.from_environment(os.environ)
-    if claim is not None and not claim.belongs_to(_job()):
-        forget_claim(os.environ)
-        claim = None
+    claim = own_claim(os.environ, current_job())
     if claim is not None:
         options = RunOptions.of_run(claim.run)
         return arrive(claim, command, options, make_engine(options), console)
     return _fresh(command, given, console)
 
 
-def _job() -> str | None:
+def current_job() -> str | None:
     from ..slurm.held import job_id
 
     return job_id(os.environ) if "SLURM_JOB_ID" in os.environ else None

@@ -204,10 +204,10 @@ def resume(ctx: click.Context, run: str, nodes: int | None, here: bool, quiet: b
     """
     from ..run.finding import find_run
     from ..run.options import RunOptions
+    from ..supervise.begin import Refused, forget_claim, own_claim, resume_by_job
     from ..supervise.begin import resume as go_on
-    from ..supervise.begin import resume_by_job
     from ..supervise.console import NORMAL, QUIET, VERBOSE, Console
-    from .launch import make_engine
+    from .launch import current_job, make_engine
 
     run_dir = find_run(run)
     console = Console(QUIET if quiet else VERBOSE if verbose else NORMAL)
@@ -222,4 +222,8 @@ def resume(ctx: click.Context, run: str, nodes: int | None, here: bool, quiet: b
         job = resume_by_job(run_dir, options, engine_from_saved(run_dir.folder), console, nodes)
         click.echo(f"submitted job {job}, which continues {run_dir.folder}")
         return
+    try:
+        own_claim(os.environ, current_job())
+    except (Refused, OSError):
+        forget_claim(os.environ)
     ctx.exit(go_on(run_dir, options, make_engine(options), console, nodes=nodes))

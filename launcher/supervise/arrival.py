@@ -169,6 +169,10 @@ class Arrival:
         last = read_history(self.run.events(owner.number, skip=("decided",))).last
         if last is not None and last.why == "finished":
             return Turn("done", owner.number, "the run has finished already")
+        # By a user: the signal of a requeue whose reason could not be found out is told as a stop, too.
+        stops = (each for each in self.run.events(owner.number) if each.get("event") == "stopping")
+        if any(str(each.get("by", "")).startswith("user") for each in stops):
+            return Turn("stopped", owner.number, "the run was told to end")
         number = owner.number + 1
         if self.run.take_lease(number, lease_content(self.token, self.job, self.restarts)):
             return Turn("go", number, "resumed" if owner.queued else "requeued")

@@ -75,6 +75,21 @@ class Claim:
         return job is None or not known or job in known
 
 
+def own_claim(environ: MutableMapping[str, str], job: str | None) -> Claim | None:
+    """Return this job's own claim; what was said to another job is taken out of the environment.
+
+    Raises
+    ------
+    Refused
+        See `Claim.from_environment`.
+    """
+    claim = Claim.from_environment(environ)
+    if claim is None or claim.belongs_to(job):
+        return claim
+    forget_claim(environ)
+    return None
+
+
 def forget_claim(environ: MutableMapping[str, str]) -> None:
     """Take out of an environment what was said to another run's successor."""
     for name in (ENV_RUN_DIR, ENV_GENERATION, ENV_TOKEN, TASKS_PER_NODE, CPUS_PER_TASK, TIME_LIMIT, TIME_MIN):

@@ -371,7 +371,8 @@ class Changes:
 
     def _leave_the_job(self, app: Application, why: str, reason: str, within: float | None) -> None:
         # First: a scheduler that is slow to take the successor must not use up the time for the save.
-        self.leave(app, Plan("leave", app.nodes, "clock", reason, why), within)
+        # By the clock alone a step under way may be done before the limit: to end it sooner would gain nothing.
+        self.leave(app, Plan("leave", app.nodes, "clock", reason, why), within, patient=within is None)
         if self.successors.current is None and self.queueing.possible:
             if why == "time limit" and self._wish is not None and self._wish.nodes is not None:
                 self.queueing.behind(app, reason, (self._wish.nodes, self._wish.nodes), self._wish_by)

@@ -17,6 +17,7 @@ from dmr.launcher.run.rundir import LauncherState, RunDir
 from dmr.launcher.supervise import arrival as arrival_module
 from dmr.launcher.supervise import owner as owner_module
 from dmr.launcher.supervise.arrival import Arrival
+from dmr.launcher.supervise.begin import own_claim
 from dmr.launcher.supervise.console import QUIET, Console
 from dmr.launcher.supervise.owner import Owner, OwnerWatch, lease_content, owner_of
 
@@ -167,6 +168,27 @@ def test_a_user_who_cancelled_the_job_stopped_the_run(
         scene.run.append(1, "signalled", signal="SIGTERM", **note)
     scene.scheduler.jobs["7"] = JobInfo("7", "ended", outcome=outcome)
     assert scene.verdict(30) == verdict
+
+
+@pytest.mark.parametrize(("by", "verdict"), [("user ann", "stopped"), ("user", "stopped"), ("SIGTERM", "go")])
+def test_a_requeue_does_not_undo_a_users_stop(scene: Scene, by: str, verdict: str) -> None:
+    scene.own(1, ELSEWHERE, token="old", job="7")
+    scene.run.append(1, "stopping", by=by)
+    scene.arrival = scene.arrive("old", 1, "7", restarts=1)
+    turn = scene.arrival.step()
+    assert turn is not None and turn.verdict == verdict
+    assert scene.run.leases() == ([1] if verdict == "stopped" else [1, 2])
+
+
+def test_what_was_said_to_another_job_is_forgotten(scene: Scene) -> None:
+    scene.own(1, identity())
+    scene.submitted()
+    said = {"DMR_RUN_DIR": str(scene.run.folder), "DMR_GENERATION": "2", "DMR_TOKEN": "new", "DMR_TIME_MIN": "30"}
+    environ = dict(said)
+    claim = own_claim(environ, "8")
+    assert claim is not None and claim.token == "new" and environ == said
+    assert own_claim(environ, "4711") is None and environ == {}
+    assert own_claim(environ, "4711") is None
 
 
 def test_a_requeued_job_goes_on_with_its_run(scene: Scene) -> None:

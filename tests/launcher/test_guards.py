@@ -477,6 +477,15 @@ def test_a_policy_that_is_gone_leaves_the_size(desk: Desk) -> None:
     assert [each.nodes for each in desk.engine.submitted] == [(2, 2)]
 
 
+@pytest.mark.parametrize(("within", "patient"), [(None, True), (20.0, False)])
+def test_before_the_limit_a_step_under_way_is_waited_for(desk: Desk, within: float | None, patient: bool) -> None:
+    """The clock alone has time until the limit comes; the scheduler's signal has not."""
+    desk.changes.leave_for_limit(desk.app, within)
+    desk.clock.now += 1000.0
+    desk.app.watch_deadlines(5.0)
+    assert ("kill" in desk.ranks.ended) == (not patient)
+
+
 @pytest.mark.parametrize(("steps", "whole"), [(5, False), (0, True)])
 def test_a_limit_that_was_cut_too_short_for_a_step_is_not_cut_again(desk: Desk, steps: int, whole: bool) -> None:
     desk.run.write_progress(Progress("r", 1, "t", "running", 1.0, step=5 + steps))
