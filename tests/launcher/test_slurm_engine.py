@@ -411,6 +411,10 @@ def test_a_successor_is_the_same_job_at_another_size(site: Site) -> None:
 
 def test_a_range_of_sizes_takes_what_is_free(site: Site) -> None:
     engine = SlurmEngine(site.hold("--nodes=2", "--ntasks-per-node=2"))
+    until = time.monotonic() + 30  # what other jobs held comes free one by one
+    while site.cluster.run(["sinfo", "--noheader", "--format=%A"]).stdout.strip() != "2/6":
+        assert time.monotonic() < until, site.cluster.run(["sinfo", "--Node"]).stdout
+        time.sleep(0.2)
     theirs = site.environment_of(engine.submit(successor((2, 8))))
     held = SlurmEngine(theirs).allocation()
     # All six as a rule; one that has just come free may be missing. Asked for with tasks it would be four.
