@@ -1,8 +1,8 @@
 """The time limit that a successor asks for, and the least one that it takes (``sbatch --time-min``).
 
-A job with ``--time-min`` that backfilling starts gets a limit cut to the hole it fits into, or (22.05, by trial) always
-``--time-min`` itself, and its record then shows the cut one. Successors have to ask for the whole again, or limits
-would only ever become shorter.
+A job with ``--time-min`` that backfilling starts gets a limit cut to the hole it fits into, or (22.05 and 24.11, by
+trial) always ``--time-min`` itself, and its record then shows the cut one. Successors have to ask for the whole again,
+or limits would only ever become shorter.
 """
 
 from __future__ import annotations

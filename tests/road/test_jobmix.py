@@ -152,3 +152,13 @@ def test_its_help_tells_what_comes_out() -> None:
     argv = [sys.executable, str(SCRIPT), "--help"]
     said = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True).stdout
     assert "makespan_ratio" in said and "forecast_error" in said
+
+
+def test_where_the_idle_nodes_of_a_simulated_mix_go(jobmix: ModuleType, forecasts: ModuleType) -> None:
+    simulated = importlib.import_module("jobmix_simulated")
+    given = options(jobmix, "--jobs", "20", "--work", "300", "--seed", "2")
+    told, shares = simulated.simulated(given)
+    assert sum(shares.values()) == pytest.approx(1.0)
+    assert shares["held"] == pytest.approx(told.utilisation, abs=0.02) and shares["ends"] > 0
+    found = simulated.row(argparse.Namespace(**vars(given), seeds=2), 20)
+    assert found["central_utilisation"] > found["rigid_utilisation"] and sum(found["shares"].values()) > 0.99
